@@ -75,7 +75,10 @@ def _unsuggested(state: State, total: int | None) -> float:
     """How many trials the search may still suggest; infinity if it has no end."""
     if state.search_ended or state.is_complete or state.search_waits:
         return 0
-    return math.inf if total is None else max(total - len(state.trials), 0)
+    if total is None:
+        return math.inf
+    made = sum(not trial.spec.is_added for trial in state.trials.values())
+    return max(total - made, 0)
 
 
 class _Thought:

@@ -297,10 +297,12 @@ class LimitChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplesAdded:
-    """A person raises `num_samples` by `count`."""
+    """A person raises `num_samples` by `count`. The search then makes `total` trials; None if that
+    is not known."""
 
     count: Count
     by: str
+    total: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

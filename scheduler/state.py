@@ -142,6 +142,15 @@ class State:
         return sorted(self.placement.held)
 
     @property
+    def waits_for_person(self) -> bool:
+        """Whether only trials are left that a person has paused."""
+        if not self.placement.held or self.placement.has_trials or self.questions:
+            return False
+        is_over = self.ending is not None or self.finished
+        has_more = self.configs or not (self.search_ended or self.search_waits) or self.paused
+        return not (is_over or has_more)
+
+    @property
     def errored(self) -> int:
         """The number of trials with the status ERROR."""
         return sum(trial.status is Status.ERROR for trial in self.trials.values())

@@ -30,7 +30,7 @@ from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish, stop
 from holdfast.trial.events import Held, HoldEnded, Interrupted, Noted
 from holdfast.trial.lifecycle import HOLDABLE
-from holdfast.trial.options import SAID
+from holdfast.trial.options import PLANNED, SAID
 from holdfast.trial.trial import Status, Stop, StopReason, Trial
 
 MOST_NOTE_CHARS = 10_000
@@ -55,7 +55,9 @@ def on_order(state: State, order: Order) -> list[Effect]:
             return fill_or_finish(state)
         case SamplesAdded(count=count):
             _remember(state, "num_samples", state.spec.num_samples)
-            state.spec = replace(state.spec, num_samples=state.spec.num_samples + count)
+            options = {**state.spec.options, PLANNED: order.total}
+            samples = state.spec.num_samples + count
+            state.spec = replace(state.spec, num_samples=samples, options=options)
             state.search_ended = state.is_complete = False
             return fill_or_finish(state)
         case ConfigAdded():
@@ -72,7 +74,7 @@ def on_refused(state: State, event: ConfigRefused) -> list[Effect]:
     """The oldest added config made no trial. After the end, a restore tries it again."""
     if not state.configs or state.finished:
         return []
-    config = shown(dict(state.configs[0].config))
+    config = f"{dict(state.configs[0].config)!r:.200}"
     state.configs, state.asking_config = state.configs[1:], False
     return [
         Warn(text=f"The added config {config} makes no trial: {event.why}"),
@@ -138,6 +140,8 @@ def refusal(state: State, order: Order) -> str:
 def _refusal_of_all(state: State, order: LimitChanged | SamplesAdded | ConfigAdded) -> str:
     if state.finished:
         return "the run has finished"
+    if state.spec.options.get("trainer") and not isinstance(order, LimitChanged):
+        return "a trainer's experiment has one trial"
     match order:
         case LimitChanged():
             return "max_concurrent_trials must be at least 1" if order.max_concurrent == 0 else ""

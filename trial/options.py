@@ -20,6 +20,8 @@ from holdfast.trial.tuning import MODES
 ENFORCED = "enforce_memory"
 # The option of a run that says where trials run.
 CHDIR = "chdir_to_trial_dir"
+# How many trials the search makes; None for no limit.
+PLANNED = "trials"
 # What the script has said of `max_concurrent` and `num_samples`, where a person changed them.
 SAID = "said"
 

@@ -261,6 +261,11 @@ class Trial:
         return self.is_held and self.status is Status.PENDING
 
     @property
+    def waits_for_worker(self) -> bool:
+        """Whether it starts as soon as resources are free for it."""
+        return self.status is Status.PENDING and not self.is_held
+
+    @property
     def is_pausing(self) -> bool:
         """Whether a person paused it, but it still runs."""
         return self.is_held and self.status.has_worker

@@ -87,7 +87,7 @@ class Side:
             "mode": self.mode,
             "value": self.value,
             "trial_id": trial.trial_id if trial is not None else None,
-            "status": trial.status.value if trial is not None else None,
+            "status": trial.shown_status.value if trial is not None else None,
             "stop_reason": self.stop_reason or None,
             "iteration": trial.iteration if trial is not None else None,
             "time_total_s": trial.time_total_s if trial is not None else None,

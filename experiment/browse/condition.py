@@ -70,7 +70,7 @@ def _ended(machine: Machine) -> Condition:
 
 def counts(machine: Machine) -> dict[str, int]:
     """The number of trials of each status, in the order of a trial's life."""
-    found = [trial.status for trial in machine.trials.values()]
+    found = [trial.shown_status for trial in machine.trials.values()]
     return {status.value: found.count(status) for status in Status if status in found}
 
 

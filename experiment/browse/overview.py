@@ -140,7 +140,7 @@ def trial_as_json(experiment: LocatedExperiment, trial: Trial, *, is_live: bool)
         "trial_id": trial.trial_id,
         "index": spec.index,
         "name": spec.name,
-        "status": trial.status.value,
+        "status": trial.shown_status.value,
         "stop_reason": stop_reason(trial, settings, is_live=is_live),
         "why": stop_sentence(trial, settings, is_live=is_live),
         "iteration": trial.iteration,
@@ -157,6 +157,9 @@ def trial_as_json(experiment: LocatedExperiment, trial: Trial, *, is_live: bool)
         "metrics": readable(dict(trial.row)) if trial.row is not None else None,
         "checkpoint": None if newest is None else f"{spec.dirname}/{newest.dirname}",
         "folder": spec.dirname,
+        "note": trial.note,
+        "is_added": spec.is_added,
+        "is_held": trial.is_held,
         "error": None if trial.error is None else asdict(_failure(experiment, trial, trial.error)),
     }
 

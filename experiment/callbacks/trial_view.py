@@ -129,7 +129,7 @@ class TrialView:
     @property
     def status(self) -> str:
         """PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
-        status = self._trial.status
+        status = self._trial.shown_status
         return _SHOWN_STATUS.get(status, status).value
 
     @property

@@ -21,7 +21,9 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import Change, history, others_moved
 from holdfast.experiment.control.scheduler_news import SchedulerNews
 from holdfast.experiment.control.user_code import UserCode
+from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
 from holdfast.experiment.machine.capacity_request import CapacityShare
+from holdfast.experiment.progress.held_messages import HeldNews
 from holdfast.experiment.progress.retry_messages import Retry, retry_of
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_writer import JournalWriter
@@ -99,6 +101,8 @@ class Controller:
         self.launcher = parts.launcher
         self.show_line = parts.show_line
         self._news = SchedulerNews()
+        root = str(plan.layout.root)
+        self.held_news = HeldNews(resume=resume_command(root), stop=holdfast_command("stop", root))
         self.uploads: Uploads | None = None
         self.journal_writer = parts.journal_writer
         self._plan, self._parts = plan, parts
@@ -220,6 +224,7 @@ class Controller:
             effects += machine.handle(event, now=now)
             records.append(pack(event, now, machine.answers))
             news += self._news.after(machine)
+            news += self.held_news.after(machine)
             after = machine.trials.get(trial_id)
             if isinstance(event, Reported) and after is before:
                 # Its attempt is over, but its worker does not know yet and waits for an answer.

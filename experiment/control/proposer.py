@@ -122,9 +122,10 @@ class Proposer:
             configs = [trial.config for trial in former if not trial.is_added]
             self._continued = Continued(param_space, self._space.grid_size, configs)
         # The number of trials that the search makes; None for no limit.
-        self.total: int | None = self._total_of(spec.num_samples)
+        self.total: int | None = self.total_of(spec.num_samples)
 
-    def _total_of(self, num_samples: int) -> int | None:
+    def total_of(self, num_samples: int) -> int | None:
+        """How many trials so many samples make; None without a limit."""
         if self._space is None:
             return num_samples if num_samples > 0 else None
         if self._continued is None:
@@ -134,7 +135,7 @@ class Proposer:
 
     def extend(self, num_samples: int) -> None:
         """A person has changed the number of samples."""
-        self.total = self._total_of(num_samples)
+        self.total = self.total_of(num_samples)
 
     def _ordinal(self, number: int) -> int:
         """The number of a trial among those that the search has made."""

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -163,7 +163,7 @@ class Run:
             summary,
             retried=self._retries.total,
             waits=tuple(self._controller.pool.awaited(now)),
-            waiting=self._waiting,
+            waiting=self._waiting or self._controller.held_news.waiting(self.machine),
             phase=self._phase,
         )
 
@@ -208,10 +208,6 @@ class Run:
         """Stop all trials, to be resumed later, for a person."""
         self.stopped_by = by
         self._interrupt(why=f"stopped by {by}")
-
-    def config_fault(self, config: Mapping[str, Any]) -> str:
-        """Why no trial can have this config; "" if one can."""
-        return ""
 
     def _run(self) -> None:
         wait_at_most(self.plan.settings.disk_deadline_s, self.tell)

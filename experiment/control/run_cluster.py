@@ -13,6 +13,7 @@ from holdfast import ray_path
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.run_nodes import NodeChanges, RunNodes
 from holdfast.experiment.control.scaling import ElasticSize
 from holdfast.experiment.control.services import keeper_settings
@@ -70,8 +71,7 @@ class RunCluster:
         if not engine.queues:
             controller.tasks.start(_settle(self.nodes, controller))
         if engine.is_elastic:
-            total = plan.proposer.total
-            controller.tasks.start(_keep_size(self.fleet, engine, controller, total))
+            controller.tasks.start(_keep_size(self.fleet, engine, controller, plan.proposer))
 
     def close(self) -> None:
         """Remove the packed files."""
@@ -126,17 +126,16 @@ async def _settle(nodes: RunNodes, controller: Controller) -> None:
 
 
 async def _keep_size(
-    fleet: Fleet, engine: PlannedEngine, controller: Controller, total: int | None
+    fleet: Fleet, engine: PlannedEngine, controller: Controller, proposer: Proposer
 ) -> None:
-    """Let the cluster grow with the queue, and shrink when nodes have no work. `total` is the
-    number of trials that the search makes; None if it has no end."""
+    """Let the cluster grow with the queue, and shrink when nodes have no work."""
     (kind,) = engine.offer.kinds
     size = ElasticSize(engine.least, engine.most, idle_s=engine.idle_s)
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(size.look_s)
         machine = controller.machine
-        scale = size.look(demand(machine, total), machine.cluster.nodes, loop.time())
+        scale = size.look(demand(machine, proposer.total), machine.cluster.nodes, loop.time())
         fleet.want(scale.count, kind.name)
         for node in scale.surplus:
             # First, so that no trial starts there.

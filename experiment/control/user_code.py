@@ -87,6 +87,17 @@ class UserCode:
         """See `Proposer.checked_config`."""
         return self._plan.proposer.checked_config(config)
 
+    def total_with(self, count: int) -> int | None:
+        """How many trials the search makes with so many more samples; None without a limit."""
+        return self._plan.proposer.total_of(self._machine.spec.num_samples + count)
+
+    @property
+    def own_limit(self) -> int | None:
+        """How many trials the search algorithm itself lets run at once; None if it has no
+        limit."""
+        limit: int | None = getattr(self._plan.proposer.searcher, "max_concurrent", None)
+        return limit
+
     def ask_stopper(self, effect: AskStopper) -> None:
         self._tasks.start(self._ask_stopper(effect))
 
@@ -115,10 +126,13 @@ class UserCode:
 
     def _announces_wait(self) -> bool:
         """Whether the machine must know that the search waits: it may have to resume paused
-        trials, and no node is needed for trials that the search does not suggest yet."""
+        trials, or to wait for a person, and no node is needed for trials that the search does not
+        suggest yet."""
         engine = self._plan.engine
         is_elastic = engine is not None and engine.is_elastic
-        return bool(self._machine.paused or is_elastic) and not self._machine.search_waits
+        machine = self._machine
+        is_needed = machine.placement.held or machine.paused or is_elastic
+        return bool(is_needed) and not machine.search_waits
 
     def _search_failed(self, error: BaseException) -> None:
         """End the run. If it has ended already, only warn, so that the results are kept."""

@@ -16,8 +16,10 @@ from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import counted, workers_lines
 from holdfast.experiment.records.place import restore_call
+from holdfast.experiment.results.trial_count import made_by_search
 from holdfast.forked import children_end_here
 from holdfast.trial.errors import TuneError
+from holdfast.trial.options import PLANNED
 from holdfast.trial.trial import Status
 
 REFRESH_S = 0.25
@@ -286,7 +288,8 @@ def _is_unfinished(run: Run, facts: RunFacts) -> bool:
     """Whether a restore would have anything left to do."""
     machine = run.machine
     trials = list(machine.trials.values())
-    has_all = machine.search_ended or len(trials) == facts.total
+    planned = machine.spec.options.get(PLANNED, facts.total)  # a person may have raised it
+    has_all = machine.search_ended or made_by_search(machine) == planned
     is_saved = not run.unsaved and run.fault is None
     return not (has_all and is_saved and all(trial.status.is_final for trial in trials))
 

@@ -89,11 +89,8 @@ def _lines(file: BinaryIO) -> Iterator[str]:
         yield file.readline(_HEAD_BYTES).decode(errors="replace")
         file.seek(size - _MOST_BYTES)
         file.readline(_HEAD_BYTES)
-    text = io.TextIOWrapper(file, "utf-8", "replace", newline="")
-    try:
+    with io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
         yield from text
-    finally:
-        text.detach()  # the caller closes the file
 
 
 def _read_rest(curve: Curve, folder: Path) -> None:

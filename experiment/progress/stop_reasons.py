@@ -27,13 +27,14 @@ def short_name(scheduler: str) -> str:
 def stop_reason(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> StopReason | None:
     """Why the trial has stopped; None for one that runs or waits.
 
-    Unless the run `is_live`, a trial that has begun and not ended is interrupted.
+    Unless the run `is_live`, a trial that has begun, or that a person has paused, and that has not
+    ended, is interrupted.
     """
     if trial.status is Status.ERROR:
         return StopReason.FAILED
     if trial.status is Status.TERMINATED:
         return _from_records(trial, spec) if trial.stop is None else trial.stop.reason
-    if is_live or not trial.attempt:
+    if is_live or not (trial.attempt or trial.waits_for_person):
         return None
     return StopReason.INTERRUPTED if trial.stop is None else trial.stop.reason
 
@@ -66,6 +67,8 @@ def stop_sentence(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> str:
         case StopReason.USER:
             by = stop.by if stop is not None else ""
             return f"{by or 'a person'} stopped it {at}"
+        case StopReason.INTERRUPTED if trial.waits_for_person:
+            return f"it is paused {at}, and waits for `holdfast resume` with its name"
         case StopReason.INTERRUPTED:
             saved = trial.newest_checkpoint
             then = f"resumes from iteration {saved.iteration}" if saved else "starts over"

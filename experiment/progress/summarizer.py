@@ -29,6 +29,7 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.trial.errors import Failure
+from holdfast.trial.options import PLANNED
 from holdfast.trial.resources import Allocation
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
@@ -80,8 +81,8 @@ class Summarizer:
             for trial in shown
         )
         rows = _with_same_params(rows, shown)
-        counts = Counter(trial.status for trial in alive) + ended.counts
-        total = self._seen if machine.search_ended else facts.total
+        counts = Counter(trial.shown_status for trial in alive) + ended.counts
+        total = self._total(facts)
         elapsed_s = _elapsed(machine, now)
         share, left_s = self._remaining.estimate(alive, ended, total, now)
         return Summary(
@@ -114,11 +115,20 @@ class Summarizer:
             is_resumed=facts.failed_before is not None and not facts.is_over,
         )
 
+    def _total(self, facts: RunFacts) -> int | None:
+        if self._machine.search_ended:
+            return self._seen
+        if facts.total is None:
+            return None
+        # A person may have added samples, and trials besides those.
+        planned: int | None = self._machine.spec.options.get(PLANNED, facts.total)
+        return None if planned is None else planned + self._added
+
     def _forget(self) -> None:
         spec = self._machine.spec
         self._basis = (self._machine.epoch, spec)
         self._params = _Params(spec)
-        self._seen = 0
+        self._seen = self._added = 0
         self._alive: list[str] = []
         self._ended = FinishedStats(spec, self._max_rows)
         self._remaining = RemainingTime(spec.stop)
@@ -129,6 +139,7 @@ class Summarizer:
             self._forget()  # a restore may have reopened trials that had ended
         newest = [self._machine.trials[trial_id] for trial_id in self._alive]
         newest += trials[self._seen :]
+        self._added += sum(trial.spec.is_added for trial in trials[self._seen :])
         self._seen = len(trials)
         alive = []
         for trial in newest:
@@ -145,8 +156,8 @@ class Summarizer:
         Some lines are reserved for the best and for the newest failures.
         """
         at_work = [trial for trial in alive if trial.status.has_worker]
-        paused = [trial for trial in alive if trial.status is Status.PAUSED]
-        pending = [trial for trial in alive if trial.status is Status.PENDING]
+        paused = [trial for trial in alive if trial.shown_status is Status.PAUSED]
+        pending = [trial for trial in alive if trial.shown_status is Status.PENDING]
         best = self._ended.best(Status.TERMINATED)
         lines_best, lines_failed = lines_reserved(self._max_rows)
         return shares(
@@ -157,7 +168,7 @@ class Summarizer:
 
 
 def _interrupted(alive: Iterable[Trial]) -> int:
-    return sum(trial.attempt > 0 for trial in alive)
+    return sum(trial.attempt > 0 or trial.waits_for_person for trial in alive)
 
 
 def summary_of(
@@ -180,7 +191,7 @@ def summary_of(
         shown = nlargest(max_rows, trials, key=lambda trial: rank(trial, metric, mode))
     columns, params = _columns(shown, metric, infer_limit), _Params(spec)
     remaining = RemainingTime({})
-    counts = Counter(trial.status for trial in trials)
+    counts = Counter(trial.shown_status for trial in trials)
     rows = tuple(_row(trial, spec, columns, remaining, params, None) for trial in shown)
     rows = _with_same_params(rows, shown)
     return Summary(
@@ -231,7 +242,7 @@ def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> Bes
 def _hidden(counts: Mapping[Status, int], shown: Sequence[Trial]) -> dict[Status, int]:
     left = dict(counts)
     for trial in shown:
-        left[trial.status] -= 1
+        left[trial.shown_status] -= 1
     return {status: count for status, count in left.items() if count}
 
 
@@ -262,7 +273,7 @@ def _row(
     return TrialRow(
         trial_id=trial.trial_id,
         name=trial.spec.name,
-        status=trial.status,
+        status=trial.shown_status,
         params=params.of(trial),
         iteration=trial.iteration,
         time_total_s=trial.time_total_s,

@@ -295,7 +295,8 @@ def check_journal(journal: Path, last: LastRecord) -> None:
 
 
 def _variants(machine: Machine) -> Mapping[str, Any]:
-    made, spec = len(machine.trials), machine.spec
+    spec = machine.spec
+    made = sum(not trial.spec.is_added for trial in machine.trials.values())
     return {
         "format": FORMAT,
         "experiment_id": spec.experiment_id,

@@ -298,7 +298,7 @@ class Outcome:
         trials, is_live = self.trials.values(), not self.is_over
         reasons = count_reasons(trials, self.spec, is_live=is_live)
         return states_text(
-            Counter(trial.status for trial in trials),
+            Counter(trial.shown_status for trial in trials),
             is_live=is_live,
             early=sum(count for reason, count in reasons.items() if reason.is_early),
             interrupted=reasons.get(StopReason.INTERRUPTED, 0),

@@ -314,7 +314,7 @@ class ResultGrid(Sequence[Result]):
         lines = [["trial", "status", "iteration", *names]]
         for trial, row in zip(shown, rows, strict=True):
             cells = [format_cell(lookup(row, name)) for name in names]
-            lines.append([trial.trial_id, str(trial.status), str(trial.iteration), *cells])
+            lines.append([trial.trial_id, str(trial.shown_status), str(trial.iteration), *cells])
         more = len(self) - len(shown)
         rest = [f"... and {more} more"] if more else []
         return "\n".join([head, *(aligned(lines) if shown else ()), *rest])

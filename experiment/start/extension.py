@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import field, fields, is_dataclass, replace
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.results.trial_count import planned_as
+from holdfast.experiment.results.trial_count import made_by_search, planned_as
 from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.user_objects.tuner_file import TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec, Resumed
@@ -17,6 +17,7 @@ from holdfast.scheduler.state import row_of
 from holdfast.trial.absent import has_metric, names_text, near_text
 from holdfast.trial.config import check_stop
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.options import SAID
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.search_space.description import changes, describe
 from holdfast.trial.stoppers import (
@@ -82,6 +83,22 @@ class Wanted:
             settings={k: v for k, v in self.settings.items() if v != getattr(spec, k)},
         )
 
+    def without_said(self, spec: ExperimentSpec) -> tuple[Wanted, list[str]]:
+        """Leave out what the script has said before a person changed it, and a notice of each.
+
+        Call `only_changes` before."""
+        wanted, notices = self, []
+        for name, before in spec.options.get(SAID, {}).items():
+            if name == "num_samples" and self.num_samples == before:
+                wanted = replace(wanted, num_samples=None)
+            elif name in self.settings and self.settings[name] == before:
+                others = {k: v for k, v in wanted.settings.items() if k != name}
+                wanted = replace(wanted, settings=others)
+            else:
+                continue
+            notices.append(_kept(SETTINGS.get(name, name), getattr(spec, name), before))
+        return wanted, notices
+
     @property
     def is_extension(self) -> bool:
         """Whether it changes the experiment itself, which requires `extend=True`."""
@@ -143,7 +160,12 @@ class Wanted:
                 space_from=made,
                 resources=resources if isinstance(resources, PlacementGroupFactory) else None,
             )
-        return replace(spec, **self.settings)
+        return _unsaid(replace(spec, **self.settings), self._named)
+
+    @property
+    def _named(self) -> set[str]:
+        """The fields of the spec that it changes."""
+        return {*self.settings, *["num_samples"] * (self.num_samples is not None)}
 
     def keep(self, file: TunerFile, spec: ExperimentSpec) -> None:
         """Write the objects where a restore finds them, before the journal names them.
@@ -212,6 +234,24 @@ def difference(name: str, was: object, now: object) -> str:
     return f"{name}: was {before}, now {after}"
 
 
+def _unsaid(spec: ExperimentSpec, names: Set[str]) -> ExperimentSpec:
+    """Forget what the script had said of these settings before a person changed them."""
+    said = spec.options.get(SAID, {})
+    if not said.keys() & names:
+        return spec
+    left = {name: value for name, value in said.items() if name not in names}
+    options = {key: value for key, value in spec.options.items() if key != SAID}
+    return replace(spec, options={**options, SAID: left} if left else options)
+
+
+def _kept(name: str, now: object, said: object) -> str:
+    return (
+        f"{name} stays {'without limit' if now is None else now}, as it was set while the "
+        f"experiment ran. To change it, write another value than the "
+        f"{'missing one' if said is None else said} in the script"
+    )
+
+
 def stop_fields(stop: Any) -> dict[str, Any]:
     """The fields of the spec that describe a stop condition."""
     return {
@@ -255,7 +295,7 @@ def _check(machine: Machine, spec: ExperimentSpec) -> None:
 
 def check_enough(machine: Machine, wanted: Wanted, total: int | None) -> None:
     """Raises InvalidConfig where more trials exist than the changed experiment would have."""
-    made = len(machine.trials)
+    made = made_by_search(machine)
     if wanted.num_samples is not None and total is not None and total < made:
         raise InvalidConfig(
             f"num_samples={wanted.num_samples} makes {total} trials in all, and {made} exist "
@@ -295,6 +335,6 @@ def _trial_lines(
     elif finished and first.finished == "skip":
         how = _TO_RESUME.format("finished")
         yield f"  finished trials left as they are: {len(finished)}; {how}"
-    left = None if total is None else max(0, total - len(trials))
+    left = None if total is None else max(0, total - made_by_search(machine))
     none = ", a larger num_samples starts some in the new param_space" if is_anew else ""
     yield f"  trials still to start: {'unlimited' if left is None else left or f'0{none}'}"

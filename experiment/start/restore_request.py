@@ -69,6 +69,9 @@ def restored_request(opened: OpenedExperiment, given: RestoreArguments) -> Reque
         ray_path.activate()
     given = _with_trainable(given, file)
     wanted = given.wanted.only_changes(spec)
+    stays: list[str] = []
+    if given.script is not None:
+        wanted, stays = wanted.without_said(spec)
     _check_changes(opened, spec, wanted, given)
     file, param_space = _needed_objects(spec, file, given)
     kept = _Kept(file, spec)
@@ -81,7 +84,7 @@ def restored_request(opened: OpenedExperiment, given: RestoreArguments) -> Reque
         tune=_tune_config(spec, file, kept, wanted),
         run=_run_config(opened, spec, file, kept, wanted, environment),
         resume=given.resume,
-        notices=(*filter(None, [opened.notice]), *kept.notices),
+        notices=(*filter(None, [opened.notice]), *stays, *kept.notices),
         spaces=spaces,
         extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec),
         trusted=given.trusted,

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
+from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.steering.orders import (
     AddConfig,
@@ -26,6 +27,7 @@ from holdfast.scheduler import events
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.steering import refusal
 from holdfast.scheduler.stopping import RESUMABLE
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.readable import listed
 
 # So many events go into the journal with one write, and no report waits longer for them.
@@ -36,8 +38,26 @@ _SHOWN = 10
 TrialOrder = events.TrialStopOrdered | events.PauseRequested | events.ResumeRequested
 
 
+class Search(Protocol):
+    """What makes the trials of the run."""
+
+    def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
+        """The config as a trial can have it, and a line for each value that its domain never has.
+        Raises InvalidConfig."""
+
+    def total_with(self, count: int) -> int | None:
+        """How many trials it makes with so many more samples; None without a limit."""
+
+    @property
+    def own_limit(self) -> int | None:
+        """How many trials it lets run at once itself; None if it has no limit."""
+
+
 class Controlled(Protocol):
     """The controller of a run that has begun."""
+
+    @property
+    def user_code(self) -> Search: ...
 
     @property
     def machine(self) -> Machine: ...
@@ -60,8 +80,8 @@ class Steered(Protocol):
     def end_for(self, by: str) -> None:
         """End as after a Ctrl-C, but say who has ordered it."""
 
-    def config_fault(self, config: Mapping[str, Any]) -> str:
-        """Why no trial can have this config, "" if one can."""
+    def tell(self, text: str, level: Level) -> None:
+        """Show a message in the run's output."""
 
 
 class Desk:
@@ -71,10 +91,14 @@ class Desk:
         self._run = run
 
     async def perform(self, order: Order, by: str) -> str:
-        """Perform an order of `by`, which is in the journal afterwards. Returns a sentence.
+        """Perform an order of `by`, which is in the journal afterwards. Returns a sentence, which
+        the run's output shows, too. Raises Refused."""
+        text = await self._perform(order, by)
+        if not isinstance(order, StopExperiment):  # `fit()` says more about it
+            self._run.tell(f"{by}: {text}", "info")
+        return text
 
-        Raises Refused.
-        """
+    async def _perform(self, order: Order, by: str) -> str:
         match order:
             case StopExperiment():
                 return self._stop_experiment(by)
@@ -88,16 +112,12 @@ class Desk:
                 resumes = [events.ResumeRequested(trial_id=one, by=by) for one in ids]
                 return await self._each(resumes, lambda _, done: _trials(done, "resume"))
             case LimitTrials(max_concurrent=most):
-                return _limited(self._post(events.LimitChanged(max_concurrent=most, by=by)))
+                own = self._begun().user_code.own_limit
+                return _limited(self._post(events.LimitChanged(max_concurrent=most, by=by)), own)
             case AddTrials(count=count):
-                machine = self._post(events.SamplesAdded(count=count, by=by))
-                added = counted(count, "trial is", "trials are")
-                return f"{added} added: num_samples is now {machine.spec.num_samples}"
+                return self._add_trials(count, by)
             case AddConfig(config=config):
-                if fault := self._run.config_fault(config):
-                    raise Refused(fault)
-                self._post(events.ConfigAdded(config=config, by=by))
-                return "one more trial is added, the next to start, with this config"
+                return self._add_config(config, by)
             case WriteNote(trial=trial_id, text=text):
                 self._post(events.NoteWritten(trial_id=trial_id, text=text, by=by))
                 return f"the note of trial {trial_id} is {'written' if text else 'removed'}"
@@ -161,6 +181,24 @@ class Desk:
         told = sentence(controlled.machine, done)
         return f"{told}. Not done: {reasons_text}" if refused else told
 
+    def _add_trials(self, count: int, by: str) -> str:
+        total = self._begun().user_code.total_with(count)
+        samples = self._post(events.SamplesAdded(count=count, by=by, total=total)).spec.num_samples
+        if total in (None, samples):
+            return (
+                f"{counted(count, 'trial is', 'trials are')} added: num_samples is now {samples}"
+            )
+        return f"num_samples is now {samples}: the search makes {total} trials in total"
+
+    def _add_config(self, config: Mapping[str, Any], by: str) -> str:
+        search = self._begun().user_code
+        try:
+            checked, lines = search.checked_config(config)
+        except InvalidConfig as error:
+            raise Refused(str(error)) from error
+        self._post(events.ConfigAdded(config=checked, by=by))
+        return ". ".join(["one more trial, the next to start, has this config", *lines])
+
     def _stop_experiment(self, by: str) -> str:
         controlled = self._run.controlled
         ending = None if controlled is None else controlled.machine.ending
@@ -190,12 +228,16 @@ def _paused(machine: Machine, done: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def _limited(machine: Machine) -> str:
+def _limited(machine: Machine, own: int | None) -> str:
     most = machine.spec.max_concurrent
+    more = ""
+    if own is not None and (most is None or own < most):
+        more = f". The search algorithm itself lets at most {own} run"
     if most is None:
-        return "any number of trials may run at once from now on"
+        return f"any number of trials may run at once from now on{more}"
     running = sum(trial.status.has_worker for trial in machine.trials.values())
-    more = f". {running} run now, and continue" if running > most else ""
+    if running > most:
+        more += f". {running} run now, and continue"
     return f"at most {counted(most, 'trial runs', 'trials run')} at once from now on{more}"
 
 

@@ -68,7 +68,7 @@ class ControlSocket:
     async def serve(self, tasks: TaskScope) -> None:
         """Answer until it is cancelled. Each peer gets a task of its own."""
         loop = asyncio.get_running_loop()
-        while True:
+        while self._folder >= 0:
             try:
                 peer, _ = await loop.sock_accept(self._socket)
             except OSError:  # the kernel keeps the peer waiting

@@ -197,7 +197,7 @@ class MedianStoppingRule(Judging):
     def _has_waiting_trials(self, view: View) -> bool:
         if not self._slice or not self._search_ended:
             return True
-        return any(trial.status is Status.PENDING for trial in view.trials.values())
+        return any(trial.waits_for_worker for trial in view.trials.values())
 
     def _return(self) -> list[Decision]:
         """Resume the paused trials that can be judged by now."""

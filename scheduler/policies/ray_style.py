@@ -132,7 +132,7 @@ class RayStyleScheduler(TrialScheduler):
             return []
         if _CHOOSE in self._hooks:
             return [AskUser(trial_id=about, question={CALL: _CHOOSE})] if about else []
-        waits = any(trial.status is Status.PENDING for trial in view.trials.values())
+        waits = any(trial.waits_for_worker for trial in view.trials.values())
         return [] if waits else self._unpause_all()
 
     def _resume_stalled(self, view: View) -> list[Decision]:

@@ -318,6 +318,32 @@ def test_a_last_look_shows_how_it_has_ended(
     serving.thread.join(PATIENCE_S)
 
 
+def test_a_bug_ends_the_streams_and_is_one_line(
+    run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = FollowedExperiment.look
+    is_broken = threading.Event()
+
+    def looks(self: FollowedExperiment) -> Any:
+        if is_broken.is_set():
+            raise ZeroDivisionError("oh no")
+        return look(self)
+
+    monkeypatch.setattr(FollowedExperiment, "look", looks)
+    with served(run.layout.root.parent) as serving:
+        browser = serving.browser()
+        with browser.stream(PATH) as events:
+            events.next("facts")
+            is_broken.set()
+            assert events.ends()
+        answer = browser.get("/api/e/digits")
+        assert (answer.status, answer.headers["x-content-type-options"]) == (500, "nosniff")
+        assert answer.json["error"] == "ZeroDivisionError: oh no (a bug in holdfast)"
+        told = [text for text in serving.troubles if "oh no (a bug in holdfast)" in text]
+        assert (len(told), serving.troubles) == (2, told)
+        serving.troubles.clear()
+
+
 def test_only_loopback_reaches_it(serving: Served) -> None:
     here = [
         one.laddr

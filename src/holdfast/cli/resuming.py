@@ -81,8 +81,9 @@ def _with_paused(error: ExperimentInUse, path: str, settings: Settings) -> Exper
     if not held:
         return error
     paused = counted(len(held), "trial is paused", "trials are paused")
-    text = f"{error}. {paused} in it: {holdfast_command('resume', path, held[0])} "
-    text += "resumes one"
+    one = "it" if len(held) == 1 else "the first"
+    command = holdfast_command("resume", path, held[0])
+    text = f"{error}. {paused} in it: {command} resumes {one}"
     return ExperimentInUse(text, error.path, error.holder)
 
 

@@ -88,6 +88,11 @@ class Watched:
         self.changed.set()
         self.changed = asyncio.Event()
 
+    def end(self) -> None:
+        """Let all streams end."""
+        self.is_over = True
+        self.wake()
+
     async def follow(self, every_s: float) -> None:
         """Look again and again while somebody watches. Returns when nobody has for a while, or it
         is gone."""
@@ -253,6 +258,7 @@ class Following:
             await watched.follow(_LOOK_EVERY_S)
         finally:
             del self._experiments[key]
+            watched.end()
 
     def listing(self) -> WatchedListing:
         """The list of experiments, from now on followed while somebody watches it."""
@@ -266,6 +272,7 @@ class Following:
             await watched.follow(_LIST_EVERY_S)
         finally:
             self._listing = None
+            watched.end()
 
     @property
     def is_watched(self) -> bool:
@@ -279,10 +286,9 @@ class Following:
         await asyncio.gather(*looks, return_exceptions=True)
 
     def end(self) -> None:
-        """Let all streams end."""
+        """Let the streams of everything end."""
         for one in self._all():
-            one.is_over = True
-            one.wake()
+            one.end()
 
     def _all(self) -> list[Watched]:
         listing = [] if self._listing is None else [self._listing]

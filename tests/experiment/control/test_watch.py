@@ -36,6 +36,7 @@ class Ending:
     """A run that is asked to end by `signum`, with its only trial in this `status`."""
 
     has_begun = True
+    stopped_by = ""
 
     def __init__(self, status: Status, signum: int = signal.SIGINT) -> None:
         self.machine = Machine()
@@ -120,6 +121,37 @@ def test_one_whose_uploads_are_missing_can_be_resumed() -> None:
 def test_what_is_not_in_storage_is_said_at_verbose_0_too() -> None:
     shown = ended(Status.TERMINATED, view=SilentView, unsaved=["checkpoint_000001"])
     assert shown == "Not in storage yet: checkpoint_000001\n"
+
+
+class Stopped(Ending):
+    """A run that a person stops from outside, at its first look or `at_its_end`."""
+
+    def __init__(self, *, at_its_end: bool) -> None:
+        super().__init__(Status.PENDING)
+        self._last = 1 if at_its_end else 2
+
+    def interrupt(self, *, preempted: bool) -> None:
+        raise AssertionError("the order is in the journal already, with the name of the person")
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waits += 1
+        self.stopped_by = "ann (page)"
+        return self.waits >= self._last
+
+
+@pytest.mark.parametrize("at_its_end", [False, True])
+def test_a_run_that_a_person_stops_ends_as_after_a_ctrl_c(at_its_end: bool) -> None:
+    run: Any = Stopped(at_its_end=at_its_end)
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        watch(run, LogView(stream), replace(FACTS, command="holdfast resume /results/exp"))
+    shown = stream.getvalue()
+    told = (
+        "warning: Stopped by ann (page): trials have 10 s to end, uploads 60 s. Press Ctrl-C to "
+        "kill everything now\n"
+    )
+    assert (told in shown) is not at_its_end
+    assert "To resume: holdfast resume /results/exp\n" in shown
 
 
 def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> None:

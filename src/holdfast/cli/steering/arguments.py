@@ -9,8 +9,8 @@ from holdfast.cli.common_arguments import TRIAL, add_command, add_experiment, ad
 from holdfast.cli.completing import complete_trial
 
 _STOP = (
-    "Stop trials of a live run for good, or without TRIAL the whole run. A stopped trial keeps its "
-    "results and cannot continue. A stopped run ends as after Ctrl-C, and holdfast resume "
+    "Stop trials of a live run for good, or without TRIAL the whole run. A stopped trial keeps "
+    "its results and cannot continue. A stopped run ends as after Ctrl-C, and holdfast resume "
     "continues it. The order goes to the process that runs the experiment, which must be on this "
     "machine."
 )
@@ -24,8 +24,8 @@ _LIMIT = (
     "on, also after a restore. Running trials continue."
 )
 _ADD = (
-    "Add trials to a live run: more samples of its search, or one trial with a config of your own, "
-    "which starts next. What the config leaves out comes from the search space."
+    "Add trials to a live run: more samples of its search, or one trial with a config of your "
+    "own, which starts next. What the config leaves out comes from the search space."
 )
 _NOTE = "Write a note on a trial of a live run. It replaces the trial's note; '' removes it."
 

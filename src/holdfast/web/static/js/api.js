@@ -57,7 +57,7 @@ export const api = {
   fileUrl: (key, id, path) => urlOf(`${trialPath(key, id)}/file`, { path }),
   checkpointUrl: (key, id, dirname) => urlOf(`${trialPath(key, id)}/checkpoint/${pathOf(dirname)}`),
   experimentsStream: (handlers) => followed(() => urlOf("experiments/stream"), handlers),
-  stream: (key, version, handlers) => followed(() => urlOf(`e/${pathOf(key)}/stream`, { version: version() }), handlers),
+  stream: (key, version, handlers, onLost) => followed(() => urlOf(`e/${pathOf(key)}/stream`, { version: version() }), handlers, onLost),
 };
 
 // Connection: the page has one stream at a time, and one banner that says that it is lost.
@@ -65,15 +65,17 @@ export const api = {
 const listeners = new Set();
 export const connection = {
   isLost: false,
+  /** What the server cannot read now, as it says; "" if all is well. */
+  trouble: "",
   subscribe(listener) {
     listeners.add(listener);
     return () => listeners.delete(listener);
   },
 };
 
-function lost(isLost) {
-  if (connection.isLost === isLost) return;
-  connection.isLost = isLost;
+function change(facts) {
+  if (Object.entries(facts).every(([name, value]) => connection[name] === value)) return;
+  Object.assign(connection, facts);
   for (const listener of [...listeners]) listener();
 }
 
@@ -82,7 +84,7 @@ function lost(isLost) {
  * with the URL of that moment (it has the version that was seen last). A page that nobody sees for a minute lets go of
  * its connection: a browser has six for a server, and ten tabs may be open.
  */
-function followed(urlNow, handlers) {
+function followed(urlNow, handlers, onLost) {
   let source = null;
   let timer = 0;
   let wait = 1;
@@ -91,14 +93,16 @@ function followed(urlNow, handlers) {
     source = new EventSource(urlNow());
     source.onopen = () => {
       wait = 1;
-      lost(false);
+      change({ isLost: false });
     };
     source.onerror = () => {
       close();
-      lost(true);
+      change({ isLost: true });
       timer = setTimeout(connect, wait * 1000);
       wait = Math.min(wait * 2, LONGEST_WAIT_S);
+      onLost?.();
     };
+    source.addEventListener("trouble", (event) => change({ trouble: JSON.parse(event.data).text }));
     for (const [name, handler] of Object.entries(handlers)) {
       source.addEventListener(name, (event) => handler(JSON.parse(event.data)));
     }
@@ -123,6 +127,6 @@ function followed(urlNow, handlers) {
   return () => {
     document.removeEventListener("visibilitychange", seen);
     close();
-    lost(false);
+    change({ isLost: false, trouble: "" });
   };
 }

@@ -1,6 +1,7 @@
 // Starts the page: its frame, the routes, the theme, the keys.
 
 import { api, connection } from "./api.js";
+import { sentence } from "./format.js";
 import { hashOf, routeOf } from "./route.js";
 import { html, render, useEffect, useReducer, useRef, useState, useLoaded, Dialog, Icon, Failed, useErrorBoundary } from "./ui.js";
 import { Toasts } from "./toast.js";
@@ -44,7 +45,7 @@ function useRoute() {
 function useConnection() {
   const [, changed] = useReducer((n) => n + 1, 0);
   useEffect(() => connection.subscribe(changed), []);
-  return connection.isLost;
+  return connection;
 }
 
 const isUnnamed = () => location.hash.replace(/^#\/?/, "") === "";
@@ -61,7 +62,7 @@ function opened(about) {
 function App() {
   const [route, onView] = useRoute();
   const about = useLoaded(() => api.about().then(opened), []);
-  const isLost = useConnection();
+  const { isLost, trouble } = useConnection();
   const [showsKeys, showKeys] = useState(false);
   const main = useRef();
   const seen = useRef(null);
@@ -83,7 +84,8 @@ function App() {
       <button type="button" class="icon" aria-label="Keys" title="Keys (?)" onClick=${() => showKeys(true)}>?</button>
       <${Theme} />
     </header>
-    <div role="status" class="banner-slot">${isLost && html`<div class="banner"><${Icon} name="warning" />The connection to the server is lost. What you see may be old. The page connects again by itself.</div>`}</div>
+    <div role="status" class="banner-slot">${isLost && html`<div class="banner"><${Icon} name="warning" />The connection to the server is lost. What you see may be old. The page connects again by itself.</div>`}
+      ${!isLost && trouble !== "" && html`<div class="banner"><${Icon} name="warning" />${sentence(trouble)}</div>`}</div>
     <main id="main" ref=${main} tabindex="-1">
       ${about.error !== null && about.value === null
         ? html`<${Failed} error=${about.error} retry=${about.again} />`

@@ -51,7 +51,22 @@ class Session {
         this.#tell();
       },
       reset: () => this.read(),
-    });
+    }, () => this.#lost());
+  }
+
+  /** The stream has ended. If the experiment is gone, or the page may not read it, the page says so. */
+  async #lost() {
+    try {
+      await api.facts(this.key);
+    } catch (error) {
+      if (error.status === 0 || this.#stop === null) return;
+      this.error = error;
+      if (error.status === 404) {
+        this.#stop();
+        this.#stop = null;
+      }
+      this.#tell();
+    }
   }
 
   #take(facts) {

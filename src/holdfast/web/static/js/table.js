@@ -4,10 +4,11 @@ import { clock, duration, number, plain, shortened } from "./format.js";
 import { hashOf } from "./route.js";
 import { COLUMNS } from "./store.js";
 import { stateOf } from "./words.js";
-import { html, Age, Icon, State, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
+import { html, Age, Component, Icon, State, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
 
 const ROW = 33;
-const MARGIN_ROWS = 6;
+const MARGIN_ROWS = 8;
+const STEP = 4 * ROW; // the rows are drawn anew when one has scrolled so far
 const CHECK_WIDTH = 40;
 
 const TITLES = {
@@ -26,7 +27,8 @@ export function titleOf(key, facts) {
 export function usualColumns(store, facts) {
   const known = (key) => store.column(key) !== undefined;
   const has = (key) => (store.column(key) ?? []).some((value) => value !== null && value !== 0 && value !== "" && value !== false);
-  const metrics = (facts.metrics ?? []).filter((name) => name !== facts.metric).slice(0, 3);
+  const goals = Object.keys(facts.goals ?? {});
+  const metrics = [...new Set([...goals, ...(facts.metrics ?? [])])].filter((name) => name !== facts.metric).slice(0, Math.max(3, goals.length));
   return [
     "id", "status", ...(facts.metric ? ["value"] : []), "iteration",
     ...(facts.varied ?? []).slice(0, 6).map((name) => `config/${name}`).filter(known),
@@ -51,6 +53,16 @@ function widthOf(key, store, facts) {
 }
 
 const isRight = (key, store) => ["number", "seconds"].includes(kindOf(key)) || (kindOf(key) === "any" && typeof (store.column(key) ?? []).find((value) => value !== null) === "number");
+
+/** The grid's columns for CSS, their width altogether, and which hold numbers. */
+function layoutOf(columns, store, facts) {
+  const widths = columns.map((key) => Math.round(widthOf(key, store, facts)));
+  return {
+    template: `${CHECK_WIDTH}px ${widths.map((width) => `minmax(${width}px, ${width}fr)`).join(" ")}`,
+    total: widths.reduce((sum, width) => sum + width, CHECK_WIDTH),
+    rightAligned: new Set(columns.filter((key) => isRight(key, store))),
+  };
+}
 
 /** While the pointer is over the rows, they keep their places: what one is about to click does not move away. */
 function useSteady(ids, query) {
@@ -87,7 +99,7 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
   const anchor = useRef(null);
   const box = useRef();
   const hovered = useHovered(store);
-  const activeAt = active === null ? -1 : rows.indexOf(active);
+  const activeAt = useMemo(() => (active === null ? -1 : rows.indexOf(active)), [rows, active]);
 
   useLayoutEffect(() => {
     const measure = () => box.current && setView((old) => ({ ...old, height: box.current.clientHeight }));
@@ -97,6 +109,10 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
     return () => observer.disconnect();
   }, []);
 
+  const scrolled = ({ currentTarget: { scrollTop, clientHeight } }) => {
+    const top = Math.floor(scrollTop / STEP) * STEP;
+    if (top !== view.top || clientHeight !== view.height) setView({ top, height: clientHeight });
+  };
   const toggle = (id, isOn) => {
     const next = new Set(selection);
     if (isOn ?? !next.has(id)) next.add(id);
@@ -143,23 +159,24 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
   };
 
   const first = Math.max(0, Math.floor(view.top / ROW) - MARGIN_ROWS);
-  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN_ROWS);
-  const widths = columns.map((key) => Math.round(widthOf(key, store, facts)));
-  const template = `${CHECK_WIDTH}px ${widths.map((width) => `minmax(${width}px, ${width}fr)`).join(" ")}`;
-  const total = widths.reduce((sum, width) => sum + width, CHECK_WIDTH);
-  const rightAligned = new Set(columns.filter((key) => isRight(key, store)));
-  const selectedShown = rows.reduce((n, id) => n + selection.has(id), 0);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN_ROWS + 4);
+  const pool = Math.ceil(view.height / ROW) + 2 * MARGIN_ROWS + 6; // a row that leaves on one side comes back on the other
+  const { template, total, rightAligned } = useMemo(() => layoutOf(columns, store, facts), [columns, store.version, facts.metric]);
+  const selectedShown = useMemo(() => rows.reduce((n, id) => n + selection.has(id), 0), [rows, selection]);
+  const front = useMemo(() => new Set(facts.pareto_front), [facts]);
+  const act = useRef();
+  act.current = chosen;
   return html`<div class="grid" role="grid" id="trials-grid" ref=${box} tabindex="0" aria-label="Trials" aria-multiselectable="true" aria-rowcount=${rows.length + 1} aria-colcount=${columns.length + 1}
       aria-activedescendant=${activeAt >= first && activeAt < last ? `row-${activeAt}` : null} aria-describedby="grid-help"
-      style=${{ "--columns": template, "--rows": Math.max(1, rows.length), "--width": `${total}px` }} onKeyDown=${pressed} onScroll=${(event) => setView({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}
+      style=${{ "--columns": template, "--rows": Math.max(1, rows.length), "--width": `${total}px` }} onKeyDown=${pressed} onScroll=${scrolled}
       onPointerEnter=${hold} onPointerLeave=${() => { release(); store.hover(null); }} onFocus=${(event) => event.target === box.current && active === null && rows.length > 0 && setActive(rows[0])}>
     <div role="rowgroup" class="grid-head"><div role="row" aria-rowindex="1" class="grid-row">
       <div role="columnheader" class="cell check" aria-colindex="1"><${AllBox} all=${rows} count=${selectedShown} onSelect=${onSelect} selection=${selection} /></div>
       ${columns.map((key, at) => html`<${Header} key=${key} name=${key} title=${titleOf(key, facts)} at=${at} sort=${sort} onSort=${onSort} isRight=${rightAligned.has(key)} />`)}
     </div></div>
     <div role="rowgroup" class="grid-body" style=${{ height: `${rows.length * ROW}px` }}>
-      ${rows.slice(first, last).map((id, offset) => html`<${Row} key=${id} id=${id} at=${first + offset} store=${store} facts=${facts} columns=${columns} rightAligned=${rightAligned}
-        isSelected=${selection.has(id)} isActive=${id === active} isHovered=${id === hovered} isBest=${id === best || facts.pareto_front?.includes(id)} chosen=${chosen} version=${store.version} />`)}
+      ${rows.slice(first, last).map((id, offset) => html`<${Row} key=${(first + offset) % pool} id=${id} at=${first + offset} store=${store} facts=${facts} columns=${columns} rightAligned=${rightAligned}
+        isSelected=${selection.has(id)} isActive=${id === active} isHovered=${id === hovered} isBest=${id === best || front.has(id)} act=${act} version=${store.version} />`)}
     </div>
   </div>
   <p class="hidden" id="grid-help">Arrow keys move, Space selects, Enter opens a trial.</p>`;
@@ -186,32 +203,46 @@ function Header({ name, title, at, sort, onSort, isRight: right }) {
   </div>`;
 }
 
-function Row({ id, at, store, facts, columns, rightAligned, isSelected, isActive, isHovered, isBest, chosen }) {
-  const name = ["grid-row", isSelected && "selected", isActive && "active", isHovered && "hovered"].filter(Boolean).join(" ");
-  const clicked = (event) => {
-    if (event.target.closest("a, input") || String(window.getSelection()) !== "") return;
-    chosen(id, event);
-  };
-  return html`<div role="row" id=${`row-${at}`} class=${name} data-trial=${id} aria-rowindex=${at + 2} aria-selected=${String(isSelected)} style=${{ transform: `translateY(${at * ROW}px)` }}
-      onClick=${clicked} onMouseDown=${(event) => event.shiftKey && event.preventDefault()} onPointerEnter=${() => store.hover(id)}>
-    <div role="gridcell" class="cell check" aria-colindex="1"><input type="checkbox" tabindex="-1" aria-label=${`Select trial ${id}`} checked=${isSelected} onClick=${(event) => chosen(id, event)} /></div>
-    ${columns.map((key, column) => html`<div role="gridcell" key=${key} aria-colindex=${column + 2} class=${`cell c-${kindOf(key)} ${rightAligned.has(key) ? "right" : ""}`}><${Cell} name=${key} id=${id} store=${store} facts=${facts} isBest=${isBest} /></div>`)}
-  </div>`;
+/** A row is drawn again only if something of it has changed: scrolling moves it without drawing it. */
+class Row extends Component {
+  shouldComponentUpdate(next) {
+    return ["id", "at", "columns", "isSelected", "isActive", "isHovered", "isBest", "version"].some((name) => next[name] !== this.props[name]);
+  }
+
+  render({ id, at, store, facts, columns, rightAligned, isSelected, isActive, isHovered, isBest, act }) {
+    const name = ["grid-row", isSelected && "selected", isActive && "active", isHovered && "hovered"].filter(Boolean).join(" ");
+    const clicked = (event) => {
+      if (event.target.closest("a, input") || String(window.getSelection()) !== "") return;
+      act.current(id, event);
+    };
+    return html`<div role="row" id=${`row-${at}`} class=${name} data-trial=${id} aria-rowindex=${at + 2} aria-selected=${String(isSelected)} style=${{ transform: `translateY(${at * ROW}px)` }}
+        onClick=${clicked} onMouseDown=${(event) => event.shiftKey && event.preventDefault()} onPointerEnter=${() => store.hover(id)}>
+      <div role="gridcell" class="cell check" aria-colindex="1"><input type="checkbox" tabindex="-1" aria-label=${`Select trial ${id}`} checked=${isSelected} onClick=${(event) => act.current(id, event)} /></div>
+      ${columns.map((key, column) => {
+        const [content, title] = cellOf(key, id, store, facts, isBest);
+        return html`<div role="gridcell" aria-colindex=${column + 2} title=${title} class=${`cell c-${kindOf(key)} ${rightAligned.has(key) ? "right" : ""}`}>${content}</div>`;
+      })}
+    </div>`;
+  }
 }
 
-function Cell({ name, id, store, facts, isBest }) {
+const none = () => html`<span class="dim" aria-label="none">–</span>`;
+
+/** What a cell shows, and its title; few elements, since a fling draws hundreds of them. */
+function cellOf(name, id, store, facts, isBest) {
   const value = store.value(id, name);
   const of = (key) => store.value(id, key);
   if (name === "id") {
-    return html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })} title=${shortened(of("name") ?? id).text}>${id}</a>${isBest && html`<span class="star" title="The best trial"><${Icon} name="star" /><span class="hidden">best</span></span>`}${of("note") && html`<span class="dim" title=${shortened(of("note")).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`;
+    const note = of("note");
+    return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}>${id}</a>${isBest && html`<span class="star" title="The best trial"><${Icon} name="star" /><span class="hidden">best</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
   }
-  if (name === "status") return html`<${State} of=${stateOf(value, of("stop_reason"), of("pausing"))} />`;
-  if (value === null) return html`<span class="dim" aria-label="none">–</span>`;
+  if (name === "status") return [html`<${State} of=${stateOf(value, of("stop_reason"), of("pausing"))} />`];
+  if (value === null) return [none()];
   const kind = kindOf(name);
-  if (kind === "seconds") return duration(value);
-  if (kind === "time") return html`<${Age} at=${value} />`;
-  if (kind === "flag") return value ? "yes" : html`<span class="dim">no</span>`;
-  if (typeof value === "number") return html`<span title=${String(value)}>${number(value)}</span>`;
-  const short = shortened(plain(value), 120).text;
-  return html`<span class="cut" title=${shortened(plain(value)).text}>${short}</span>`;
+  if (kind === "seconds") return [duration(value)];
+  if (kind === "time") return [html`<${Age} at=${value} />`];
+  if (kind === "flag") return [value ? "yes" : "no"];
+  if (typeof value === "number") return [number(value), String(value)];
+  const text = plain(value);
+  return [html`<span class="cut">${shortened(text, 120).text}</span>`, shortened(text).text];
 }
