@@ -67,7 +67,7 @@ def play(name: str, folder: Path) -> None:
 
 # Recipes that need a tracker or a search library run where it is installed: tests/frameworks.
 HERE = [name for name, blocks in RECIPES.items() if any(can_run(*block) for block in blocks)]
-# Those that stay in the suite are between 1 and 5 s of CPU each, as are the others.
+# Each takes 1 to 5 s of CPU: the others run in the nightly tier.
 FIRST = (
     "Resume after a kill",
     "Stop bad trials early",

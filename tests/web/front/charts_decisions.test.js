@@ -3,8 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { paretoFront, stairs } from "../../../src/holdfast/web/static/js/charts/pure/front.js";
-import { concurrency, estimated, fewer } from "../../../src/holdfast/web/static/js/charts/pure/intervals.js";
+import { concurrency, estimated, fewer, until } from "../../../src/holdfast/web/static/js/charts/pure/intervals.js";
 import { changedNames, lineage, steps } from "../../../src/holdfast/web/static/js/charts/pure/lineage.js";
+import { picking, toggled } from "../../../src/holdfast/web/static/js/charts/pure/selection.js";
 import { brackets, jitter, outcome, rungTable } from "../../../src/holdfast/web/static/js/charts/pure/rungs.js";
 
 test("the front has the points that no other point beats, by brute force", () => {
@@ -109,4 +110,19 @@ test("of many steps the highest ones stay", () => {
   const few = fewer(many, 100);
   assert.equal(few.length, 100);
   assert.ok(few.some(([, running]) => running === 99));
+});
+
+test("what still runs lasts until the end", () => {
+  assert.deepEqual(until([[0, 1], [5, 2]], 9), [[0, 1], [5, 2], [9, 2]]);
+  assert.deepEqual(until([[5, 0]], 5), [[5, 0]]);
+  assert.deepEqual(until([], 5), []);
+});
+
+test("a click selects one trial, and with a key held adds or removes it", () => {
+  assert.deepEqual([...toggled(new Set(["a", "b"]), "c", false)], ["c"]);
+  assert.deepEqual([...toggled(new Set(["a"]), "c", true)], ["a", "c"]);
+  assert.deepEqual([...toggled(new Set(["a", "c"]), "c", true)], ["a"]);
+  let selected = null;
+  picking(new Set(["a"]), (next) => (selected = next))("b", { shiftKey: true });
+  assert.deepEqual([...selected], ["a", "b"]);
 });

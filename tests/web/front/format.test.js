@@ -24,6 +24,7 @@ table("left", [[3, "a few seconds left"], [44, "about 40 s left"], [170, "about 
 table("bytes", [[0, "0 bytes"], [1, "1 byte"], [1000, "1 kB"], [1234567, "1.2 MB"], [999_999_999, "1 GB"], [12e15, "12 PB"], [null, ""]]);
 table("percent", [[0, "0 %"], [0.001, "<1 %"], [0.999, "99 %"], [1, "100 %"], [null, ""]]);
 table("plain", [[null, ""], [true, "True"], ["x", "x"], [{ a: [1] }, '{"a":[1]}'], [0.25, "0.25"]]);
+table("sentence", [["it failed", "It failed."], ["ann (page) stopped it", "ann (page) stopped it."], ["Why?", "Why?"]]);
 table("count", [[1, "trial", "1 trial"], [12000, "trial", "12,000 trials"]]);
 
 test("a long text is shortened, and says so", () => {

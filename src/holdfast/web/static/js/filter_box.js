@@ -1,7 +1,7 @@
 // The input for a filter: hints while one types, a sentence if it cannot be used.
 
 import { completions } from "./filter.js";
-import { html, useEffect, useRef, useState } from "./ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "./ui.js";
 
 const WAIT_MS = 250;
 
@@ -16,6 +16,8 @@ export function FilterBox({ store, text, error, shown, onFilter }) {
     if (text !== sent.current) setTyped(text);
     sent.current = text;
   }, [text]);
+
+  const found = useMemo(() => (text === "" ? "" : `${shown} trials match.`), [text]); // read aloud once, not at each report
 
   const take = (value) => {
     setTyped(value);
@@ -64,6 +66,6 @@ export function FilterBox({ store, text, error, shown, onFilter }) {
     <ul id="filter-offers" role="listbox" aria-label="Words that fit" hidden=${offers.length === 0}>
       ${offers.map((one, n) => html`<li key=${one.text} id=${`offer-${n}`} role="option" aria-selected=${String(n === at)} onMouseDown=${(event) => { event.preventDefault(); accept(one); }}><span class="mono cut">${one.text}</span>${one.hint !== "" && html`<span class="dim">${one.hint}</span>`}</li>`)}
     </ul>
-    <p id="filter-says" role="status" class=${error === null ? "hidden" : "filter-error"}>${error === null ? (text === "" ? "" : `${shown} trials match.`) : html`${error.message} <span class="dim">All trials are shown.</span>`}</p>
+    <p id="filter-says" role="status" class=${error === null ? "hidden" : "filter-error"}>${error === null ? found : html`${error.message} <span class="dim">All trials are shown.</span>`}</p>
   </div>`;
 }

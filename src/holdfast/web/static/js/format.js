@@ -103,8 +103,11 @@ export function plain(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** A text as a sentence: with a capital and a full stop. */
-export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+/** A text as a sentence: with a full stop, and a capital unless it begins with a user's name, as in `ann (page)`. */
+export function sentence(text) {
+  const first = /^\S+ \((page|command)\)/.test(text) ? text.charAt(0) : text.charAt(0).toUpperCase();
+  return `${first}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+}
 
 /** A text's beginning, and whether that is all of it. */
 export function shortened(text, length = SHORT) {

@@ -36,10 +36,31 @@ function useRoute() {
   const onView = (patch) =>
     setRoute((old) => {
       const next = { ...old, view: Object.assign(Object.create(null), old.view, patch) };
-      history.replaceState(null, "", hashOf(next));
+      history.replaceState(history.state, "", hashOf(next));
       return next;
     });
   return [route, onView];
+}
+
+const scrolled = new Map();
+
+/** A page that one goes to begins at its top; one that one comes back to is where it was. */
+function useArrival(place, main) {
+  const last = useRef(null);
+  useEffect(() => {
+    if (last.current !== null) main.current.focus({ preventScroll: true });
+    last.current = place;
+    const isBack = history.state?.isSeen === true;
+    history.replaceState({ isSeen: true }, "");
+    if (isBack) requestAnimationFrame(() => window.scrollTo(0, scrolled.get(place) ?? 0));
+    else window.scrollTo(0, 0);
+    const remember = () => scrolled.set(place, window.scrollY);
+    const timer = setTimeout(() => window.addEventListener("scroll", remember, { passive: true }), 300);
+    return () => {
+      clearTimeout(timer);
+      window.removeEventListener("scroll", remember);
+    };
+  }, [place]);
 }
 
 function useConnection() {
@@ -53,7 +74,7 @@ const isUnnamed = () => location.hash.replace(/^#\/?/, "") === "";
 /** Goes to the only experiment, if the server shows one and the address names none. */
 function opened(about) {
   if (about.single && isUnnamed()) {
-    history.replaceState(null, "", hashOf({ page: "experiment", key: about.single }));
+    history.replaceState(history.state, "", hashOf({ page: "experiment", key: about.single }));
     window.dispatchEvent(new HashChangeEvent("hashchange"));
   }
   return about;
@@ -65,16 +86,9 @@ function App() {
   const { isLost, trouble } = useConnection();
   const [showsKeys, showKeys] = useState(false);
   const main = useRef();
-  const seen = useRef(null);
   const place = `${route.page} ${route.key} ${route.trial}`;
   useKeys(showKeys);
-  useEffect(() => {
-    if (seen.current !== null) {
-      main.current.focus({ preventScroll: true });
-      window.scrollTo(0, 0);
-    }
-    seen.current = place;
-  }, [place]);
+  useArrival(place, main);
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>Skip to the content</a>
     <header class="top" role="banner">
@@ -150,4 +164,5 @@ function useKeys(showKeys) {
 
 const app = document.getElementById("app");
 app.replaceChildren();
+history.scrollRestoration = "manual";
 render(html`<${App} />`, app);

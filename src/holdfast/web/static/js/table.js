@@ -10,6 +10,9 @@ const ROW = 33;
 const MARGIN_ROWS = 8;
 const STEP = 4 * ROW; // the rows are drawn anew when one has scrolled so far
 const CHECK_WIDTH = 40;
+const tops = new Map();
+const NARROW = 600;
+const NARROW_ID = 118; // a phone shows the number and the beginning of the id
 
 const TITLES = {
   id: "Trial", index: "#", name: "Name", status: "State", stop_reason: "Stop reason", why: "Why it ended", iteration: "Iteration",
@@ -55,8 +58,8 @@ function widthOf(key, store, facts) {
 const isRight = (key, store) => ["number", "seconds"].includes(kindOf(key)) || (kindOf(key) === "any" && typeof (store.column(key) ?? []).find((value) => value !== null) === "number");
 
 /** The grid's columns for CSS, their width altogether, and which hold numbers. */
-function layoutOf(columns, store, facts) {
-  const widths = columns.map((key) => Math.round(widthOf(key, store, facts)));
+function layoutOf(columns, store, facts, isNarrow) {
+  const widths = columns.map((key) => Math.round(isNarrow && key === "id" ? NARROW_ID : widthOf(key, store, facts)));
   return {
     template: `${CHECK_WIDTH}px ${widths.map((width) => `minmax(${width}px, ${width}fr)`).join(" ")}`,
     total: widths.reduce((sum, width) => sum + width, CHECK_WIDTH),
@@ -94,7 +97,7 @@ function useHovered(store) {
 /** `ids` are the trials to show in their order; `sort` is a column, with "-" before it for the largest first. */
 export function TrialTable({ store, facts, ids, columns, sort, onSort, selection, onSelect, best, query }) {
   const [rows, hold, release] = useSteady(ids, query);
-  const [view, setView] = useState({ top: 0, height: 480 });
+  const [view, setView] = useState({ top: 0, height: 480, width: 1000 });
   const [active, setActive] = useState(null);
   const anchor = useRef(null);
   const box = useRef();
@@ -102,7 +105,10 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
   const activeAt = useMemo(() => (active === null ? -1 : rows.indexOf(active)), [rows, active]);
 
   useLayoutEffect(() => {
-    const measure = () => box.current && setView((old) => ({ ...old, height: box.current.clientHeight }));
+    box.current.scrollTop = tops.get(facts.key) ?? 0; // one comes back from a trial to where one was
+  }, []);
+  useLayoutEffect(() => {
+    const measure = () => box.current && setView((old) => ({ ...old, height: box.current.clientHeight, width: box.current.clientWidth }));
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(box.current);
@@ -111,7 +117,8 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
 
   const scrolled = ({ currentTarget: { scrollTop, clientHeight } }) => {
     const top = Math.floor(scrollTop / STEP) * STEP;
-    if (top !== view.top || clientHeight !== view.height) setView({ top, height: clientHeight });
+    tops.set(facts.key, scrollTop);
+    if (top !== view.top || clientHeight !== view.height) setView((old) => ({ ...old, top, height: clientHeight }));
   };
   const toggle = (id, isOn) => {
     const next = new Set(selection);
@@ -161,7 +168,7 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
   const first = Math.max(0, Math.floor(view.top / ROW) - MARGIN_ROWS);
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN_ROWS + 4);
   const pool = Math.ceil(view.height / ROW) + 2 * MARGIN_ROWS + 6; // a row that leaves on one side comes back on the other
-  const { template, total, rightAligned } = useMemo(() => layoutOf(columns, store, facts), [columns, store.version, facts.metric]);
+  const { template, total, rightAligned } = useMemo(() => layoutOf(columns, store, facts, view.width < NARROW), [columns, store.version, facts.metric, view.width < NARROW]);
   const selectedShown = useMemo(() => rows.reduce((n, id) => n + selection.has(id), 0), [rows, selection]);
   const front = useMemo(() => new Set(facts.pareto_front), [facts]);
   const act = useRef();
@@ -234,7 +241,7 @@ function cellOf(name, id, store, facts, isBest) {
   const of = (key) => store.value(id, key);
   if (name === "id") {
     const note = of("note");
-    return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}>${id}</a>${isBest && html`<span class="star" title="The best trial"><${Icon} name="star" /><span class="hidden">best</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
+    return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}>${id}</a>${isBest && html`<span class="star" title=${facts.metric ? "The best trial" : "On the Pareto front"}><${Icon} name="star" /><span class="hidden">${facts.metric ? "best" : "on the Pareto front"}</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
   }
   if (name === "status") return [html`<${State} of=${stateOf(value, of("stop_reason"), of("pausing"))} />`];
   if (value === null) return [none()];

@@ -26,7 +26,21 @@ const COMMON = (theme) => ({
  * `label` says in words what the picture shows; `table()` returns it as `{columns, rows}`. `onDrawn(ms)` hears how
  * long drawing took.
  */
-export function Chart({ name, label, scene, table, height = 340, hovered = null, onHover, onPick, drag = null, onReset, tools, note, onDrawn }) {
+export function Chart({
+  name,
+  label,
+  scene,
+  table,
+  height = 340,
+  hovered = null,
+  onHover,
+  onPick,
+  drag = null,
+  onReset,
+  tools,
+  note,
+  onDrawn,
+}) {
   const theme = useTheme();
   const host = useRef(null);
   const [size, setSize] = useState(null);
@@ -56,10 +70,13 @@ export function Chart({ name, label, scene, table, height = 340, hovered = null,
     <figure class="chart">
       <div class="chart-area" style=${{ height: `${height}px` }} hidden=${asTable}>
         <div class=${`chart-host${drag ? " chart-drags" : ""}`} ref=${host} role="img" aria-label=${label} onPointerMove=${hover} onPointerLeave=${leave} onClick=${pick} onDblClick=${onReset}></div>
-        ${size && html`<svg class="chart-over" aria-hidden="true" width=${size.width} height=${size.height}>
+        ${
+          size &&
+          html`<svg class="chart-over" aria-hidden="true" width=${size.width} height=${size.height}>
           ${drawn?.overlay?.(hovered)}
           ${area && html`<polygon class="chart-dragged" points=${area.map((point) => point.join(",")).join(" ")} />`}
-        </svg>`}
+        </svg>`
+        }
         ${tip && size && html`<${Tip} ...${tip} size=${size} />`}
       </div>
       ${asTable && html`<${Table} ...${table()} />`}
@@ -153,4 +170,9 @@ function Table({ columns, rows }) {
     </div>`;
 }
 
-const shown = (value) => (value === null || value === undefined ? "–" : typeof value === "number" ? String(Number(value.toPrecision(6))) : cut(typeof value === "string" ? value : JSON.stringify(value), 240));
+const shown = (value) =>
+  value === null || value === undefined
+    ? "–"
+    : typeof value === "number"
+      ? String(Number(value.toPrecision(6)))
+      : cut(typeof value === "string" ? value : JSON.stringify(value), 240);

@@ -60,12 +60,22 @@ export function lineScene(parts) {
     const points = pointsOf(curve.xs, curve.ys, most, place.shown);
     return { curve, points, xs: points.map(([x]) => x) };
   });
-  const faint = smooth > 0 && curves.length <= RAW_UP_TO ? curves.map((curve) => raw(curve, ready(pointsOf(curve.xs, curve.raw, most, place.shown)), theme, slots)) : [];
+  const faint =
+    smooth > 0 && curves.length <= RAW_UP_TO
+      ? curves.map((curve) => raw(curve, ready(pointsOf(curve.xs, curve.raw, most, place.shown)), theme, slots))
+      : [];
   const stroke = strokes(parts);
-  const series = lines.map(({ curve, points }) => line(curve, ready(points), stroke(curve.id), { theme, best, many: curves.length > MANY }));
+  const series = lines.map(({ curve, points }) =>
+    line(curve, ready(points), stroke(curve.id), { theme, best, many: curves.length > MANY }),
+  );
   const marks = curves.flatMap(({ marks }) => marks.map(({ x, y }) => [place.forwardX(x), place.forward.y(y)]));
   return {
-    option: { grid: place.grid, xAxis: place.xAxis, yAxis: place.yAxis, series: [...faint, ...series, restarts(marks, theme, curves.length > MANY)] },
+    option: {
+      grid: place.grid,
+      xAxis: place.xAxis,
+      yAxis: place.yAxis,
+      series: [...faint, ...series, restarts(marks, theme, curves.length > MANY)],
+    },
     area: place.area,
     pick(px, py) {
       if (!isWithin(place.rect, px, py)) return null;
@@ -81,7 +91,9 @@ export function lineScene(parts) {
       const found = lines.find(({ curve }) => curve.id === hovered);
       if (found === undefined) return null;
       const { rect, maps } = place;
-      const pixels = found.points.filter(([, y]) => y !== null).map(([x, y]) => `${(maps.x.pixel(x) - rect.left).toFixed(1)},${(maps.y.pixel(y) - rect.top).toFixed(1)}`);
+      const pixels = found.points
+        .filter(([, y]) => y !== null)
+        .map(([x, y]) => `${(maps.x.pixel(x) - rect.left).toFixed(1)},${(maps.y.pixel(y) - rect.top).toFixed(1)}`);
       const { color } = stroke(hovered);
       return html`<svg x=${rect.left} y=${rect.top} width=${rect.right - rect.left} height=${rect.bottom - rect.top}>
         <polyline points=${pixels.join(" ")} fill="none" stroke=${theme.surface} stroke-width="7" opacity="0.8" />
@@ -132,19 +144,45 @@ function bestMark(data, color, theme) {
 }
 
 function raw({ id }, data, theme, slots) {
-  return { type: "line", data, silent: true, clip: true, showSymbol: false, z: 1, lineStyle: { color: strokeOf(theme, slots.get(id)).color, width: 1, opacity: 0.25 } };
+  return {
+    type: "line",
+    data,
+    silent: true,
+    clip: true,
+    showSymbol: false,
+    z: 1,
+    lineStyle: { color: strokeOf(theme, slots.get(id)).color, width: 1, opacity: 0.25 },
+  };
 }
 
 function restarts(data, theme, many) {
-  return { type: "scatter", data, silent: true, clip: true, symbol: "triangle", symbolRotate: 180, symbolSize: many ? 6 : 10, z: 5, itemStyle: { color: theme.surface, borderColor: theme.text, borderWidth: 1.5 } };
+  return {
+    type: "scatter",
+    data,
+    silent: true,
+    clip: true,
+    symbol: "triangle",
+    symbolRotate: 180,
+    symbolSize: many ? 6 : 10,
+    z: 5,
+    itemStyle: { color: theme.surface, borderColor: theme.text, borderWidth: 1.5 },
+  };
 }
 
 export function bandScene(parts) {
   const { curves, theme, spread, zoom, logX, logY, metric } = parts;
   const [middle, low, high] = spread === "mean" ? ["mean", "min", "max"] : ["median", "low", "high"];
-  const found = bands(curves.map(({ xs, ys }) => ({ xs, ys })), grid(curves, GRID, logX)).filter((one) => one.n > 0);
+  const found = bands(
+    curves.map(({ xs, ys }) => ({ xs, ys })),
+    grid(curves, GRID, logX),
+  ).filter((one) => one.n > 0);
   const all = ranges(curves, zoom, { x: logX, y: logY });
-  const y = zoom?.y ?? extent(found.flatMap((one) => [one[low], one[high]]), logY);
+  const y =
+    zoom?.y ??
+    extent(
+      found.flatMap((one) => [one[low], one[high]]),
+      logY,
+    );
   const place = frame(parts, { x: all.x, y });
   const xs = found.map(({ x }) => x);
   const outline = [...found.map((one) => [one.x, one[low]]), ...[...found].reverse().map((one) => [one.x, one[high]])];
@@ -155,7 +193,17 @@ export function bandScene(parts) {
       grid: place.grid,
       xAxis: place.xAxis,
       yAxis: place.yAxis,
-      series: [polygon(outline.map(ready), color), { type: "line", data: found.map((one) => ready([one.x, one[middle]])), silent: true, showSymbol: false, clip: true, lineStyle: { color, width: 2.5 } }],
+      series: [
+        polygon(outline.map(ready), color),
+        {
+          type: "line",
+          data: found.map((one) => ready([one.x, one[middle]])),
+          silent: true,
+          showSymbol: false,
+          clip: true,
+          lineStyle: { color, width: 2.5 },
+        },
+      ],
     },
     area: place.area,
     pick(px, py) {
@@ -163,7 +211,13 @@ export function bandScene(parts) {
       const one = found[Math.min(lowerBound(xs, place.maps.x.value(px)), found.length - 1)];
       const names = spread === "mean" ? ["mean", "lowest", "highest"] : ["median", "lower quartile", "upper quartile"];
       const lines = [middle, low, high].map((key, at) => [names[at], short(one[key])]);
-      return { id: null, tip: tipOf(`${metric} of ${counted(one.n, "trial")}`, [...lines, [place.xAxis.name.replace(/ \(.*/, ""), place.xAxis.name.startsWith("wall") ? moment(one.x) : short(one.x)]]) };
+      return {
+        id: null,
+        tip: tipOf(`${metric} of ${counted(one.n, "trial")}`, [
+          ...lines,
+          [place.xAxis.name.replace(/ \(.*/, ""), place.xAxis.name.startsWith("wall") ? moment(one.x) : short(one.x)],
+        ]),
+      };
     },
   };
 }
@@ -175,6 +229,10 @@ function polygon(points, color) {
     silent: true,
     clip: true,
     data: points.length > 0 ? [points[0]] : [],
-    renderItem: (_, api) => ({ type: "polygon", shape: { points: points.map((point) => api.coord(point)) }, style: { fill: color, opacity: 0.22 } }),
+    renderItem: (_, api) => ({
+      type: "polygon",
+      shape: { points: points.map((point) => api.coord(point)) },
+      style: { fill: color, opacity: 0.22 },
+    }),
   };
 }

@@ -11,14 +11,24 @@ import { curves as drawnCurves, ranges } from "./pure/curves.js";
 import { bestIds, nameOf } from "./pure/dimensions.js";
 import { counted, duration, moment, short } from "./pure/numbers.js";
 import { scaled } from "./pure/scales.js";
+import { picking } from "./pure/selection.js";
 import { assigned } from "./pure/slots.js";
 import { cut } from "./pure/ticks.js";
 
 const MOST_CURVES = 1000;
 const MOST_RUNNING = 30;
 const BEST = 10;
-const AXES = [["iteration", "iteration"], ["time", "training time"], ["clock", "wall clock"]];
-const SPREADS = [["auto", "automatic"], ["lines", "lines"], ["mean", "mean, min to max"], ["quartiles", "median, quartiles"]];
+const AXES = [
+  ["iteration", "iteration"],
+  ["time", "training time"],
+  ["clock", "wall clock"],
+];
+const SPREADS = [
+  ["auto", "automatic"],
+  ["lines", "lines"],
+  ["mean", "mean, min to max"],
+  ["quartiles", "median, quartiles"],
+];
 
 /** The trials to show: the selected ones, or those that run and the best. */
 function chosen(store, facts, selection) {
@@ -32,7 +42,12 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   const hovered = useHovered(store);
   const names = [...new Set([facts.metric, ...(facts.metrics ?? [])])].filter(Boolean);
   const metric = names.includes(view.metric) ? view.metric : names[0];
-  const settings = { axis: view.x ?? "iteration", smooth: Number(view.smooth ?? 0), logX: view.xlog === "1" && view.x !== "clock", logY: view.ylog === "1" };
+  const settings = {
+    axis: view.x ?? "iteration",
+    smooth: Number(view.smooth ?? 0),
+    logX: view.xlog === "1" && view.x !== "clock",
+    logY: view.ylog === "1",
+  };
   const ids = useSame(useMemo(() => chosen(store, facts, selection), [store, version, selection, facts.mode]));
   const loaded = useRows({ api, store, facts, ids, metric, version });
   const curves = useMemo(() => drawnCurves(ids, (id) => loaded.rows.get(id), settings), [ids, loaded.turn, ...Object.values(settings)]);
@@ -52,24 +67,39 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   ];
   const scene = useCallback(
     (size, theme) => {
-      const parts = { curves, size, theme, metric, zoom, setZoom, slots: slots.current, best, nameOf: named, describe, mode: facts.mode, ...settings };
+      const parts = {
+        curves,
+        size,
+        theme,
+        metric,
+        zoom,
+        setZoom,
+        slots: slots.current,
+        best,
+        nameOf: named,
+        describe,
+        mode: facts.mode,
+        ...settings,
+      };
       return spread === "lines" ? lineScene(parts) : bandScene({ ...parts, spread });
     },
     [curves, metric, zoom, spread, best, facts.mode],
   );
-  const pick = (id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey));
+  const pick = picking(selection, onSelect);
   const zoomBy = (factor) => {
     const all = ranges(curves, zoom, { x: settings.logX, y: settings.logY });
     if (all.x !== null) setZoom({ x: scaled(all.x, factor, settings.logX), y: zoom?.y ?? null });
   };
   const controls = html`
     <div class="chart-controls">
-      <${Select} label="Metric" value=${metric} options=${names.map((name) => [name, cut(name, 60)])} onChange=${(value) => onView({ metric: value })} />
+      <${Select} label="Metric" value=${metric} options=${names.map((name) => [name, cut(name, 60)])} onChange=${(value) => onView({ metric: value })}
+        />
       <${Select} label="Against" value=${settings.axis} options=${AXES} onChange=${(value) => onView({ x: value })} />
       ${settings.axis !== "clock" && html`<${Check} label="Log x" value=${settings.logX} onChange=${(on) => onView({ xlog: on ? "1" : "" })} />`}
       <${Check} label="Log y" value=${settings.logY} onChange=${(on) => onView({ ylog: on ? "1" : "" })} />
       <${Slider} label="Smoothing" value=${settings.smooth} onChange=${(value) => onView({ smooth: value ? String(value) : "" })} />
-      <${Select} label="Show" value=${view.spread ?? "auto"} options=${SPREADS} onChange=${(value) => onView({ spread: value === "auto" ? "" : value })} />
+      <${Select} label="Show" value=${view.spread ?? "auto"} options=${SPREADS}
+        onChange=${(value) => onView({ spread: value === "auto" ? "" : value })} />
       <${Clear} selection=${selection} shown=${shown} onClick=${() => onSelect(new Set())} />
     </div>`;
   if (metric === undefined) return html`<${Nothing}>No trial has reported a number yet. Curves appear with the first report.<//>`;
@@ -78,20 +108,12 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
     ${controls}
     <${Chart} name=${`Learning curves of ${metric}`} label=${labelOf(curves, metric, settings, best, named, spread)} scene=${scene} height=${height}
       hovered=${hovered} onDrawn=${onDrawn} onHover=${(id) => store.hover(id)} onPick=${pick} drag="rectangle" onReset=${() => setZoom(null)}
-      table=${() => tableOf(curves, metric, settings, named)} note=${note(store, ids, selection, curves, loaded, spread, settings.smooth)}
+      table=${() => tableOf(curves, metric, settings)} note=${note(store, ids, selection, curves, loaded, spread, settings.smooth)}
       tools=${html`
         <${Button} text="+" label="Zoom in" onClick=${() => zoomBy(0.5)} />
         <${Button} text="−" label="Zoom out" onClick=${() => zoomBy(2)} disabled=${zoom === null} />
         <${Button} text="Reset zoom" onClick=${() => setZoom(null)} disabled=${zoom === null} />`} />
     ${spread === "lines" && html`<${Legend} curves=${curves} slots=${slots.current} store=${store} hovered=${hovered} best=${best} onPick=${pick} />`}`;
-}
-
-/** The selection after a click on a trial: this one alone, or, with a key held, with or without it. */
-export function toggled(selection, id, isMore) {
-  if (!isMore) return new Set([id]);
-  const next = new Set(selection);
-  if (!next.delete(id)) next.add(id);
-  return next;
 }
 
 function why(loaded, ids, metric) {
@@ -106,7 +128,8 @@ function note(store, ids, selection, curves, loaded, spread, smooth) {
   const dropped = curves.reduce((sum, curve) => sum + curve.dropped, 0);
   const missing = ids.length - curves.length;
   return [
-    selection.size > ids.length && `Shown: the first ${ids.length.toLocaleString("en")} of ${selection.size.toLocaleString("en")} selected trials.`,
+    selection.size > ids.length &&
+      `Shown: the first ${ids.length.toLocaleString("en")} of ${selection.size.toLocaleString("en")} selected trials.`,
     selection.size === 0 && `Shown: running trials and the best ${BEST}. Select trials in the table to compare them.`,
     missing > 0 && `${counted(missing, "trial")} without rows.`,
     dropped > 0 && `${counted(dropped, "value")} of 0 or less cannot be on a log axis.`,
@@ -130,12 +153,12 @@ function labelOf(curves, metric, { axis, logY }, best, nameOf, spread) {
   );
 }
 
-function tableOf(curves, metric, { smooth }, nameOf) {
+function tableOf(curves, metric, { smooth }) {
   const columns = ["trial", "iteration", "training time (s)", "timestamp", metric, ...(smooth > 0 ? ["smoothed"] : [])];
   const rows = curves.flatMap((curve) =>
     curve.places.map((place, at) => {
       const { iteration, time_total_s: time, timestamp } = curve.rows;
-      return [nameOf(curve.id), iteration[place], time[place], timestamp[place], curve.raw[at], ...(smooth > 0 ? [curve.ys[at]] : [])];
+      return [curve.id, iteration[place], time[place], timestamp[place], curve.raw[at], ...(smooth > 0 ? [curve.ys[at]] : [])];
     }),
   );
   return { columns, rows };

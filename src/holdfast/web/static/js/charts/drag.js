@@ -60,4 +60,9 @@ export function useDrag(host, kind, done) {
   return area;
 }
 
-const corners = ([ax, ay], [bx, by]) => [[ax, ay], [bx, ay], [bx, by], [ax, by]];
+const corners = ([ax, ay], [bx, by]) => [
+  [ax, ay],
+  [bx, ay],
+  [bx, by],
+  [ax, by],
+];

@@ -39,7 +39,8 @@ async function svg({ option, size, theme }) {
   const { init } = await import("../../vendor/echarts.esm.min.js");
   const drawing = init(null, null, { renderer: "svg", ssr: true, ...size });
   drawing.setOption({ ...option, backgroundColor: theme.surface });
-  const text = drawing.renderToSVGString();
+  // XML has no control characters; names of trials may.
+  const text = drawing.renderToSVGString().replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
   drawing.dispose();
   return new Blob([text], { type: "image/svg+xml" });
 }

@@ -3,13 +3,13 @@
 import { html, useCallback, useMemo } from "../../vendor/htm-preact.module.js";
 import { Chart } from "./base.js";
 import { Button, Check, Clear, Nothing, Select } from "./controls.js";
-import { toggled } from "./curves.js";
 import { useHovered, useVersion } from "./follow.js";
 import { pointScene } from "./point_scene.js";
 import { tableOf } from "./scatter.js";
 import { dimension, goalsOf } from "./pure/dimensions.js";
 import { paretoFront, stairs } from "./pure/front.js";
 import { counted, isFinite, short } from "./pure/numbers.js";
+import { picking } from "./pure/selection.js";
 import { cut } from "./pure/ticks.js";
 
 export function Pareto({ store, facts, selection, onSelect, view, onView, height = 380 }) {
@@ -32,27 +32,44 @@ export function Pareto({ store, facts, selection, onSelect, view, onView, height
   const scene = useCallback(
     (size, theme) => {
       const front = new Set(places);
-      const more = (place) => [stair(stairs(places.map((at) => [x.values[at], y.values[at]]), modes), place, theme)];
+      const more = (place) => [
+        stair(
+          stairs(
+            places.map((at) => [x.values[at], y.values[at]]),
+            modes,
+          ),
+          place,
+          theme,
+        ),
+      ];
       const named = { x: { ...x, label: `${x.label} (${better(modes[0])})` }, y: { ...y, label: `${y.label} (${better(modes[1])})` } };
       return pointScene({ store, ...named, shade: FLAT, mode: null, selection, best: null, onSelect, size, theme, front, more });
     },
     [x, y, places, selection, store, version],
   );
-  if (names.length < 2) return html`<${Nothing}>This experiment has one goal${names.length ? ` (${names[0]})` : ""}, so there is no Pareto front. For several goals, pass for instance OptunaSearch(metric=[…], mode=[…]) or MultiObjectiveASHAScheduler.<//>`;
-  if (!x.values.some((value, at) => isFinite(value) && isFinite(y.values[at]))) return html`<${Nothing}>No trial has both ${nameX} and ${nameY} yet.<//>`;
+  if (names.length < 2)
+    return html`<${Nothing}>This experiment has one goal${names.length ? ` (${names[0]})` : ""}, so there is no Pareto front. For several goals, pass for instance OptunaSearch(metric=[…], mode=[…]) or MultiObjectiveASHAScheduler.<//>`;
+  if (!x.values.some((value, at) => isFinite(value) && isFinite(y.values[at])))
+    return html`<${Nothing}>No trial has both ${nameX} and ${nameY} yet.<//>`;
   const options = names.map((name) => [name, `${cut(name, 60)} (${goals[name]})`]);
   return html`
     <div class="chart-controls">
-      ${names.length > 2 && html`<${Select} label="x" value=${nameX} options=${options} onChange=${(value) => onView({ px: value, ...(value === nameY ? { py: nameX } : {}) })} />
-        <${Select} label="y" value=${nameY} options=${options} onChange=${(value) => onView({ py: value, ...(value === nameX ? { px: nameY } : {}) })} />`}
+      ${
+        names.length > 2 &&
+        html`<${Select} label="x" value=${nameX} options=${options}
+          onChange=${(value) => onView({ px: value, ...(value === nameY ? { py: nameX } : {}) })} />
+        <${Select} label="y" value=${nameY} options=${options} onChange=${(value) => onView({ py: value, ...(value === nameX ? { px: nameY } : {}) })}
+          />`
+      }
       <${Check} label="Log x" value=${logs.x} onChange=${(on) => onView({ pxlog: on ? "1" : "" })} />
       <${Check} label="Log y" value=${logs.y} onChange=${(on) => onView({ pylog: on ? "1" : "" })} />
       <${Check} label="Also trials that are unfinished or were stopped early" value=${withAll} onChange=${(on) => onView({ pall: on ? "1" : "" })} />
       <${Button} text="Select the front" onClick=${() => onSelect(new Set(places.map((at) => store.ids[at])))} />
       <${Clear} selection=${selection} onClick=${() => onSelect(new Set())} />
     </div>
-    <${Chart} name=${`Pareto front of ${nameX} and ${nameY}`} scene=${scene} height=${height} hovered=${hovered} drag="lasso" onHover=${(id) => store.hover(id)}
-      onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))} onReset=${() => onSelect(new Set())}
+    <${Chart} name=${`Pareto front of ${nameX} and ${nameY}`} scene=${scene} height=${height} hovered=${hovered} drag="lasso"
+      onHover=${(id) => store.hover(id)}
+      onPick=${picking(selection, onSelect)} onReset=${() => onSelect(new Set())}
       label=${`${counted(places.length, "trial")} of ${store.ids.length} on the Pareto front of ${nameX} (${modes[0]}) and ${nameY} (${modes[1]})${places.length > 0 ? `, from ${ends(x, y, places)}` : ""}.`}
       table=${() => frontTable(store, places, [x, y])} note=${note(places, facts, names, nameX, nameY, withAll)} />`;
 }
@@ -78,16 +95,28 @@ function ends(x, y, places) {
 
 function note(places, facts, names, nameX, nameY, withAll) {
   if (places.length === 0) return `No trial with ${nameX} and ${nameY} has finished yet.`;
-  const all = names.length > 2 && facts.pareto_front?.length ? ` On the front of all ${names.length} goals: ${facts.pareto_front.length}.` : "";
+  const all =
+    names.length > 2 && facts.pareto_front?.length ? ` On the front of all ${names.length} goals: ${facts.pareto_front.length}.` : "";
   return `${counted(places.length, "trial")} on the front: no other${withAll ? "" : " finished trial"} is better in one of ${nameX} and ${nameY} and at least as good in the other.${all} Drag around trials to select them.`;
 }
 
 function frontTable(store, places, dims) {
   const { columns, rows } = tableOf(store, dims);
   const front = new Set(places);
-  return { columns: [...columns, "on the front"], rows: [...places.map((at) => [...rows[at], "yes"]), ...rows.flatMap((row, at) => (front.has(at) ? [] : [[...row, "no"]]))] };
+  return {
+    columns: [...columns, "on the front"],
+    rows: [...places.map((at) => [...rows[at], "yes"]), ...rows.flatMap((row, at) => (front.has(at) ? [] : [[...row, "no"]]))],
+  };
 }
 
 function stair(corners, place, theme) {
-  return { type: "line", silent: true, clip: true, z: 1, showSymbol: false, data: corners.map(([x, y]) => [place.forward.x(x), place.forward.y(y)]), lineStyle: { color: theme.palette[1], width: 2, type: "dashed" } };
+  return {
+    type: "line",
+    silent: true,
+    clip: true,
+    z: 1,
+    showSymbol: false,
+    data: corners.map(([x, y]) => [place.forward.x(x), place.forward.y(y)]),
+    lineStyle: { color: theme.palette[1], width: 2, type: "dashed" },
+  };
 }

@@ -31,7 +31,8 @@ export function pointScene({ store, x, y, shade, mode, selection, best, onSelect
     return [place.x.pixel(across), up === null ? strip + jitter(trial) * 8 : place.y.pixel(up)];
   });
   const colored = shades(shade, theme, mode);
-  const point = (trial) => dot(pixels[trial], trial, { store, colored, theme, selection, best, isFront: front === null ? null : front.has(trial) });
+  const point = (trial) =>
+    dot(pixels[trial], trial, { store, colored, theme, selection, best, isFront: front === null ? null : front.has(trial) });
   const order = store.ids.map((_, trial) => trial).filter((trial) => pixels[trial] !== null);
   const rank = (trial) => (store.ids[trial] === best ? 3 : front?.has(trial) ? 2 : selection.has(store.ids[trial]) ? 1 : 0);
   order.sort((a, b) => rank(a) - rank(b));
@@ -51,13 +52,18 @@ export function pointScene({ store, x, y, shade, mode, selection, best, onSelect
       const trial = nearestPoint(pixels, px, py, REACH_PX);
       if (trial < 0) return null;
       const id = store.ids[trial];
-      const dims = [x, y, shade].filter(({ key, kind }, index, all) => kind !== "flat" && all.findIndex((dim) => dim.key === key) === index);
+      const dims = [x, y, shade].filter(
+        ({ key, kind }, index, all) => kind !== "flat" && all.findIndex((dim) => dim.key === key) === index,
+      );
       const values = dims.map(({ label, kind, values }) => [label, kind === "time" ? moment(values[trial]) : short(values[trial])]);
       const error = store.columns.error?.[trial];
-      return { id, tip: tipOf(nameOf(store, id), [...values, ["status", store.columns.status[trial]], error && ["error", error.slice(0, 120)]]) };
+      return {
+        id,
+        tip: tipOf(nameOf(store, id), [...values, ["status", store.columns.status[trial]], error && ["error", error.slice(0, 120)]]),
+      };
     },
     overlay(hovered) {
-      const pixel = hovered === null ? null : pixels[store.position(hovered)] ?? null;
+      const pixel = hovered === null ? null : (pixels[store.position(hovered)] ?? null);
       return pixel && html`<circle cx=${pixel[0]} cy=${pixel[1]} r="9" fill="none" stroke=${theme.text} stroke-width="2.5" />`;
     },
   };
@@ -72,13 +78,37 @@ function dot(pixel, trial, { store, colored, theme, selection, best, isFront }) 
   const failed = store.columns.status[trial] === "ERROR";
   const ring = selection.has(id) ? { borderColor: theme.text, borderWidth: 1.5 } : {};
   if (id === best) return { value: pixel, symbol: STAR, symbolSize: 19, itemStyle: { color, borderColor: theme.text, borderWidth: 1.2 } };
-  if (failed) return { value: pixel, symbol: CROSS, symbolSize: store.ids.length > 2000 ? 6 : 10, itemStyle: { color: theme.bad, opacity: isOff ? 0.4 : 1, ...ring } };
-  return { value: pixel, symbol, symbolSize: isFront || selection.has(id) ? 10 : store.ids.length > 2000 ? 5 : 8, itemStyle: { color, opacity: isOff ? 0.25 : 0.85, ...ring } };
+  if (failed)
+    return {
+      value: pixel,
+      symbol: CROSS,
+      symbolSize: store.ids.length > 2000 ? 6 : 10,
+      itemStyle: { color: theme.bad, opacity: isOff ? 0.4 : 1, ...ring },
+    };
+  return {
+    value: pixel,
+    symbol,
+    symbolSize: isFront || selection.has(id) ? 10 : store.ids.length > 2000 ? 5 : 8,
+    itemStyle: { color, opacity: isOff ? 0.25 : 0.85, ...ring },
+  };
 }
 
 function stripGraphic({ left, right, bottom }, strip, theme) {
   return [
-    { type: "rect", silent: true, z: 0, shape: { x: left, y: bottom + 2, width: right - left, height: 22 }, style: { fill: theme.faint, opacity: 0.6 } },
-    { type: "text", silent: true, z: 0, x: left - 6, y: strip, style: { text: "none", align: "right", verticalAlign: "middle", fill: theme.dim, font: `12px ${theme.font}` } },
+    {
+      type: "rect",
+      silent: true,
+      z: 0,
+      shape: { x: left, y: bottom + 2, width: right - left, height: 22 },
+      style: { fill: theme.faint, opacity: 0.6 },
+    },
+    {
+      type: "text",
+      silent: true,
+      z: 0,
+      x: left - 6,
+      y: strip,
+      style: { text: "none", align: "right", verticalAlign: "middle", fill: theme.dim, font: `12px ${theme.font}` },
+    },
   ];
 }

@@ -29,7 +29,7 @@ class Reader {
     this.#isReading = true;
     let error = null;
     try {
-      for (let ids = null; ids !== this.#ids; ) {
+      for (let ids = null; ids !== this.#ids;) {
         ids = this.#ids;
         const wanted = this.rows.wanted(ids, this.iterationOf);
         for (let first = 0; first < wanted.length && ids === this.#ids; first += AT_ONCE) {

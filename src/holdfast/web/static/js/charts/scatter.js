@@ -3,12 +3,12 @@
 import { html, useCallback, useMemo } from "../../vendor/htm-preact.module.js";
 import { Chart } from "./base.js";
 import { Check, Clear, Nothing, Select } from "./controls.js";
-import { toggled } from "./curves.js";
 import { useHovered, usePaced } from "./follow.js";
 import { pointScene } from "./point_scene.js";
 import { Scale } from "./shades.js";
 import { axisKeys, bestIds, dimension, labelOf, modeOf, nameOf } from "./pure/dimensions.js";
 import { counted } from "./pure/numbers.js";
+import { picking } from "./pure/selection.js";
 
 export function Scatter({ store, facts, selection, onSelect, view, onView, height = 380 }) {
   const [version, onDrawn] = usePaced(store);
@@ -39,8 +39,9 @@ export function Scatter({ store, facts, selection, onSelect, view, onView, heigh
       <${Scale} dim=${shade} mode=${modeOf(facts, chosen.color)} />
       <${Clear} selection=${selection} onClick=${() => onSelect(new Set())} />
     </div>
-    <${Chart} name=${`Scatter plot of ${y.label} against ${x.label}`} scene=${scene} height=${height} hovered=${hovered} onDrawn=${onDrawn} drag="lasso" onHover=${(id) => store.hover(id)}
-      onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))} onReset=${() => onSelect(new Set())}
+    <${Chart} name=${`Scatter plot of ${y.label} against ${x.label}`} scene=${scene} height=${height} hovered=${hovered} onDrawn=${onDrawn}
+      drag="lasso" onHover=${(id) => store.hover(id)}
+      onPick=${picking(selection, onSelect)} onReset=${() => onSelect(new Set())}
       label=${`${counted(store.ids.length, "trial")}: ${y.label} against ${x.label}, coloured by ${shade.label}.${failed > 0 ? ` ${counted(failed, "failed trial")} as crosses.` : ""}${best ? ` Best: ${nameOf(store, best)}.` : ""}`}
       table=${() => tableOf(store, [x, y, shade])} note=${note(failed)} />`;
 }
@@ -49,12 +50,17 @@ const known = (key, keys) => (keys.includes(key) ? key : undefined);
 const flag = (text) => (text === "1" ? true : text === "0" ? false : null);
 
 const note = (failed) =>
-  [failed > 0 && "× failed.", "★ best. “none”: trials without a y value. Drag around trials to select them, with Shift to add; click for one."].filter(Boolean).join(" ");
+  [
+    failed > 0 && "× failed.",
+    "★ best. “none”: trials without a y value. Drag around trials to select them, with Shift to add; click for one.",
+  ]
+    .filter(Boolean)
+    .join(" ");
 
 export function tableOf(store, dims) {
   const distinct = dims.filter(({ key }, at) => dims.findIndex((dim) => dim.key === key) === at);
   return {
     columns: ["trial", "status", ...distinct.map(({ label }) => label)],
-    rows: store.ids.map((id, at) => [nameOf(store, id), store.columns.status[at], ...distinct.map(({ values }) => values[at])]),
+    rows: store.ids.map((id, at) => [id, store.columns.status[at], ...distinct.map(({ values }) => values[at])]),
   };
 }

@@ -26,6 +26,7 @@ function reason(scheduler, facts) {
     return "This experiment has no scheduler that stops trials early: each one runs until its own end. To use one, pass for instance ASHAScheduler to TuneConfig(scheduler=).";
   }
   if (/PopulationBased|PB2/.test(name)) return `${name} has made no takeover yet: no trial has continued from another one's checkpoint.`;
-  if (/HyperBand|ASHA|BOHB/i.test(name)) return `No trial has reached the first rung of ${name} yet${facts.state === "live" ? ". It will show here" : ""}.`;
+  if (/HyperBand|ASHA|BOHB/i.test(name))
+    return `No trial has reached the first rung of ${name} yet${facts.state === "live" ? ". It will show here" : ""}.`;
   return `${name} has made no decision that can be shown here: it has neither rungs nor takeovers.`;
 }

@@ -31,7 +31,8 @@ const MOST_KEYS = 7;
 /** What the colours mean. */
 export function Scale({ dim, mode }) {
   const theme = useTheme();
-  if (dim === null || dim.kind === "empty" || dim.range === null) return dim?.kind === "category" ? html`<${Keys} dim=${dim} theme=${theme} />` : null;
+  if (dim === null || dim.kind === "empty" || dim.range === null)
+    return dim?.kind === "category" ? html`<${Keys} dim=${dim} theme=${theme} />` : null;
   const list = colors(theme.mode, mode ?? "min");
   const [low, high] = dim.range;
   const best = (end) => (mode === end ? " (best)" : "");

@@ -36,7 +36,8 @@ function read() {
     accent: variable("accent"),
     bad: PALETTES[mode][mode === "dark" ? 5 : 1],
     good: PALETTES[mode][2],
-    font: getComputedStyle(document.body).fontFamily,
+    // ECharts writes it between double quotes into an SVG.
+    font: getComputedStyle(document.body).fontFamily.replaceAll('"', "'"),
   };
 }
 

@@ -76,7 +76,7 @@ function Comparison({ all, remove, view, onView }) {
   const metrics = rowsOf(all.map(({ trial }) => flat(trial?.metrics ?? {})));
   const [showsAll, showAll] = useState(false);
   const same = configs.filter(({ differs }) => !differs).length;
-  const modes = Object.assign({}, ...all.map(({ facts }) => facts?.goals ?? {}));
+  const modes = Object.assign({}, ...all.map(({ facts }) => (facts?.metric ? { [facts.metric]: facts.mode, ...facts.goals } : facts?.goals ?? {})));
   return html`<section class="card" aria-label="Comparison"><div class="comparison" tabindex="0" role="group" aria-label="Table that compares"><table>
     <thead><tr><th scope="col"><span class="hidden">What</span></th>${all.map((one, at) => html`<${ColumnHead} key=${at} one=${one} remove=${() => remove(at)} />`)}</tr></thead>
     <tbody>

@@ -1,7 +1,7 @@
 // The experiments of a place: what runs, how far it is, how good it is.
 
 import { api } from "../api.js";
-import { bytes, count, left, number, percent } from "../format.js";
+import { bytes, count, left, number, percent, shortened } from "../format.js";
 import { compareView, hashOf } from "../route.js";
 import { compared } from "../store.js";
 import { conditionOf } from "../words.js";
@@ -103,7 +103,7 @@ function Row({ one, size, isChosen, toggle }) {
     <td class="c-name"><a class="name" href=${hashOf({ page: "experiment", key: one.key })}>${one.name}</a>
       ${Object.entries(one.tags ?? {}).map(([name, value]) => html` <span class="tag" key=${name} title=${`${name}=${value}`}>${name}${value === "" ? "" : `=${value}`}</span>`)}
       ${one.storage !== "" && html`<div class="dim small path">${one.storage}</div>`}
-      ${one.problem !== "" && html`<div class="small tone-bad wrap">${one.problem.slice(0, 300)}</div>`}</td>
+      ${one.problem !== "" && html`<div class=${`small wrap ${one.state === "interrupted" ? "dim" : "tone-bad"}`}>${shortened(one.problem, 160).text}</div>`}</td>
     <td class="c-state"><${State} of=${conditionOf(one.state)} /></td>
     <td class="c-progress"><${Progress} share=${progress.share ?? null} text="" label=${`Progress of ${one.name}`} />
       <div class="small dim">${[percent(progress.share), one.state === "live" ? left(progress.left_s) : "", `${progress.done ?? 0} of ${count(total, "trial")}`].filter(Boolean).join(" · ")}${running > 0 ? ` · ${running} running` : ""}${failed > 0 && html` · <span class="tone-bad">${failed} failed</span>`}</div></td>

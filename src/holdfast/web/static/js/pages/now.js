@@ -74,9 +74,10 @@ function Runner({ store, facts, id }) {
 
 export function Failures({ store, facts, onFilter, select }) {
   const causes = facts.failures ?? [];
-  const retried = store.ids.filter((_, at) => store.columns.failures[at] > 0 && store.columns.status[at] !== "ERROR");
+  const listed = new Set(causes.flatMap((cause) => cause.trial_ids ?? [cause.trial_id]));
+  const retried = store.ids.filter((id, at) => store.columns.failures[at] > 0 && store.columns.status[at] !== "ERROR" && !listed.has(id));
   return html`<section class="card" id="failures" aria-label="Failures"><h2>Failures${causes.length > 0 && html` <span class="dim">${count(causes.reduce((sum, { trials }) => sum + trials, 0), "trial")}, ${count(causes.length, "cause")}</span>`}</h2>
-    ${causes.length === 0 && html`<${Empty}>No trial has failed for good.<//>`}
+    ${causes.length === 0 && html`<${Empty}>No trial has failed${retried.length > 0 ? " for good" : ""}.<//>`}
     <ul class="list">${causes.slice(0, 20).map((cause, at) => html`<${Cause} key=${at} cause=${cause} store=${store} facts=${facts} select=${select} />`)}</ul>
     ${retried.length > 0 && html`<p class="small">${count(retried.length, causes.length > 0 ? "other trial" : "trial")} failed and ${retried.length === 1 ? "was" : "were"} retried: ${retried.slice(0, SHOWN).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />${store.value(id, "failures") > 1 ? ` (${store.value(id, "failures")} times)` : ""}`)}${retried.length > SHOWN ? ", …" : ""}. <button type="button" class="link" onClick=${() => onFilter("failures > 0 and status != ERROR")}>Show ${retried.length === 1 ? "it" : "them"} in the table</button></p>`}
   </section>`;
@@ -85,7 +86,7 @@ export function Failures({ store, facts, onFilter, select }) {
 function Cause({ cause, store, facts, select }) {
   const ids = cause.trial_ids ?? [cause.trial_id];
   return html`<li><div class="row at-top"><span class="tone-bad"><${Icon} name="failed" /></span><span class="grow"><b><${Long} text=${cause.headline ?? ""} length=${200} /></b></span></div>
-    <div class="small dim wrap">${[cause.where && `at ${cause.where}`, cause.node && `on node ${cause.node}`, cause.final === false && "a retry is due"].filter(Boolean).join(" · ")}</div>
+    <div class="small dim wrap">${[cause.where && `at ${cause.where}`, cause.node && `on node ${cause.node}`, cause.final === false && "retried"].filter(Boolean).join(" · ")}</div>
     <div class="small">${count(cause.trials, "trial")}: ${ids.slice(0, 8).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />`)}${cause.trials > 8 ? `, and ${cause.trials - 8} more` : ""}
       · <a href=${trialHash(facts, cause.trial_id)}>traceback and logs</a>${ids.length > 1 && html` · <button type="button" class="link" onClick=${() => select(ids)}>select ${ids.length === cause.trials ? "them" : `the first ${ids.length}`}</button>`}</div></li>`;
 }

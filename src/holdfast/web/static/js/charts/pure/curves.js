@@ -80,7 +80,8 @@ function merged(all) {
 }
 
 /** The points to draw of each of `count` curves in a plot that is `width` pixels wide. */
-export const pointsEach = (count, width) => Math.round(Math.min(Math.max(MOST_POINTS / Math.max(count, 1), 60), Math.max(width * 1.5, 200)));
+export const pointsEach = (count, width) =>
+  Math.round(Math.min(Math.max(MOST_POINTS / Math.max(count, 1), 60), Math.max(width * 1.5, 200)));
 
 /** The points of one curve, as few as look the same. */
 export function pointsOf(xs, ys, most, range) {

@@ -26,7 +26,7 @@ export function nameOf(store, id) {
 export const goalsOf = (facts) => ({ ...(facts.metric && facts.mode ? { [facts.metric]: facts.mode } : {}), ...facts.goals });
 
 /** The mode of the goal that a column holds; null if it is none. */
-export const modeOf = (facts, key) => (key?.startsWith("metrics/") ? goalsOf(facts)[key.slice(8)] ?? null : null);
+export const modeOf = (facts, key) => (key?.startsWith("metrics/") ? (goalsOf(facts)[key.slice(8)] ?? null) : null);
 
 /** The name of a column's key (`config/lr`, `metrics/loss`, `iteration`) for people. */
 export const labelOf = (key) => PLAIN[key]?.[0] ?? cut(key.replace(/^(config|metrics)\//, ""), 60);
@@ -44,7 +44,8 @@ export function kindOf(key, values) {
 }
 
 /** A category's text. */
-export const categoryOf = (value) => (value === null || value === undefined ? null : typeof value === "string" ? value : JSON.stringify(value));
+export const categoryOf = (value) =>
+  value === null || value === undefined ? null : typeof value === "string" ? value : JSON.stringify(value);
 
 /** The categories of a column, the most frequent first where they are too many for an axis; the rest is "(other)". */
 export function categoriesOf(values) {

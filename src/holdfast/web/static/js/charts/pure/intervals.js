@@ -34,3 +34,9 @@ export function fewer(steps, most) {
     return part.reduce((highest, step) => (step[1] > highest[1] ? step : highest));
   });
 }
+
+/** The steps with one more at `end`: the last number of trials still runs. */
+export function until(steps, end) {
+  if (steps.length === 0 || !(end > steps.at(-1)[0])) return steps;
+  return [...steps, [end, steps.at(-1)[1]]];
+}

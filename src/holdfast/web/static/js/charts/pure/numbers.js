@@ -17,7 +17,11 @@ export function short(value) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 1e-4 || size >= 1e7) return value.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e");
+  if (size < 1e-4 || size >= 1e7)
+    return value
+      .toExponential(3)
+      .replace(/\.?0+e/, "e")
+      .replace("e+", "e");
   if (Number.isInteger(value)) return value.toLocaleString("en");
   return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 8 });
 }

@@ -18,7 +18,11 @@ export function plot({ x, y, size, theme, top = 30, right = 16, bottom = BOTTOM 
     rect,
     grid: { left: rect.left, right, top, bottom, outerBoundsMode: "none", containLabel: false },
     xAxis: axis(across, theme, { nameLocation: "middle", nameGap: bottom - 18 }, bottom - BOTTOM),
-    yAxis: axis(up, theme, { nameLocation: "end", nameGap: 12, nameTextStyle: { align: "left", color: theme.text, padding: [0, 0, 0, 6 - rect.left] } }),
+    yAxis: axis(up, theme, {
+      nameLocation: "end",
+      nameGap: 12,
+      nameTextStyle: { align: "left", color: theme.text, padding: [0, 0, 0, 6 - rect.left] },
+    }),
     x: axisMap(across.range, [rect.left, rect.right], across.log),
     y: axisMap(up.range, [rect.bottom, rect.top], up.log),
     forward: { x: forward(across), y: forward(up) },

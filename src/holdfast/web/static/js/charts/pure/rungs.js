@@ -24,7 +24,17 @@ export function rungTable(visits, statusOf) {
     const bracket = visit.bracket ?? 0;
     const key = `${bracket}/${visit.milestone}`;
     if (!rungs.has(key)) {
-      rungs.set(key, { bracket, milestone: visit.milestone, reached: 0, promoted: 0, stopped: 0, waiting: 0, ended: 0, cutoff: null, at: -Infinity });
+      rungs.set(key, {
+        bracket,
+        milestone: visit.milestone,
+        reached: 0,
+        promoted: 0,
+        stopped: 0,
+        waiting: 0,
+        ended: 0,
+        cutoff: null,
+        at: -Infinity,
+      });
     }
     const rung = rungs.get(key);
     rung.reached += 1;

@@ -3,7 +3,9 @@
 import { short, timeUnit } from "./numbers.js";
 import { padded, ticks } from "./scales.js";
 
-const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000, 7776000, 31536000];
+const STEPS_S = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000, 7776000, 31536000,
+];
 const WIDTH_PX = 6.7;
 const LONGEST = 18;
 
@@ -12,7 +14,8 @@ export function timeTicks([low, high], count) {
   const step = STEPS_S.find((one) => (high - low) / one <= count) ?? STEPS_S.at(-1);
   const offset = new Date(low * 1000).getTimezoneOffset() * 60;
   const found = [];
-  for (let at = Math.ceil((low - offset) / step) * step + offset; at <= high; at += step) found.push({ value: at, text: clock(at, step, high - low) });
+  for (let at = Math.ceil((low - offset) / step) * step + offset; at <= high; at += step)
+    found.push({ value: at, text: clock(at, step, high - low) });
   return found;
 }
 
