@@ -324,10 +324,10 @@ def test_a_bug_ends_the_streams_and_is_one_line(
     look = FollowedExperiment.look
     is_broken = threading.Event()
 
-    def looks(self: FollowedExperiment) -> Any:
+    def looks(self: FollowedExperiment, **given: Any) -> Any:
         if is_broken.is_set():
             raise ZeroDivisionError("oh no")
-        return look(self)
+        return look(self, **given)
 
     monkeypatch.setattr(FollowedExperiment, "look", looks)
     with served(run.layout.root.parent) as serving:
