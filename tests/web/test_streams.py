@@ -329,10 +329,10 @@ def test_a_bug_ends_the_streams_and_is_one_line(
     look = FollowedExperiment.look
     is_broken = threading.Event()
 
-    def looks(self: FollowedExperiment, *, at_once: bool = False) -> Any:
+    def looks(self: FollowedExperiment, **given: Any) -> Any:
         if is_broken.is_set():
             raise ZeroDivisionError("oh no")
-        return look(self, at_once=at_once)
+        return look(self, **given)
 
     monkeypatch.setattr(FollowedExperiment, "look", looks)
     with served(run.layout.root.parent) as serving:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.following import PAUSE_PER_CPU_S
@@ -20,6 +21,7 @@ from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.runtime.tasks import TaskScope
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files import threads
+from holdfast.trial.errors import TuneError
 from holdfast.web.answers import as_json
 
 R = TypeVar("R")
@@ -139,6 +141,7 @@ class WatchedExperiment(Watched):
         self.change: Change | None = None
         self.facts = b""
         self._newest: _News | None = None
+        self._trials: tuple[tuple[int, bool], bytes] | None = None
         self._readers = readers
         self._looking = asyncio.Lock()
 
@@ -150,6 +153,15 @@ class WatchedExperiment(Watched):
                 self.facts = news.facts or self.facts
                 self.wake()
         return cpu_s
+
+    def trials(self) -> bytes:
+        """The answer of api/e/KEY/trials, encoded: it is large, and each page begins with it. In a
+        thread. Raises what a look raises."""
+        self.experiment.look(with_history=False)
+        state = self.experiment.trials_state
+        if self._trials is None or self._trials[0] != state:
+            self._trials = (state, as_json(self.experiment.trials()))
+        return self._trials[1]
 
     async def trials_since(self, version: int) -> tuple[bytes | None, int]:
         """The data of the event `trials`, and the version that it leads to. None if the page must
@@ -217,20 +229,28 @@ class Following:
         self.readers = Readers()
         self._tasks = tasks
         self._experiments: dict[str, WatchedExperiment] = {}
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listing: WatchedListing | None = None
 
     async def experiment(self, key: str) -> WatchedExperiment:
         """The experiment, from now on open for a while. Raises ExperimentNotFound, StorageError,
         OSError."""
-        watched = self._experiments.get(key)
-        if watched is None:
-            found = await self.readers.read(lambda: self.place.experiment(key))
-            watched = self._experiments.get(key)  # of another request, meanwhile
+        # A page asks for several things at once: the first of these requests reads it for all.
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            watched = self._experiments.get(key)
             if watched is None:
+                found = await self.readers.read(lambda: self.place.experiment(key))
                 watched = self._experiments[key] = WatchedExperiment(found, self.readers)
                 self._tasks.start(self._follow(key, watched))
         watched.used_at = time.monotonic()
         return watched
+
+    async def open_single(self) -> None:
+        """If the place is one experiment, read it before a browser asks for it."""
+        if self.place.single is not None:
+            with suppress(TuneError, OSError):  # the browser gets the error
+                watched = await self.experiment(self.place.single)
+                await self.readers.read(watched.trials)
 
     async def _follow(self, key: str, watched: WatchedExperiment) -> None:
         try:
