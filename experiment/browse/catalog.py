@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, field
 from functools import partial
@@ -99,8 +99,8 @@ def catalog(
     """
     location = Location.resolve(path, None, environ)
     text = path or location.public
-    entry = partial(_entry, settings=settings, environ=environ, now=now, sizes=with_sizes)
-    if _is_experiment(location):
+    entry = partial(entry_of, settings=settings, environ=environ, now=now, sizes=with_sizes)
+    if is_one(location):
         entries = [entry(text)]
     else:
         with ThreadPoolExecutor(_READERS, "holdfast-ls") as pool:
@@ -110,7 +110,8 @@ def catalog(
     return location.public, sorted(known, key=lambda one: (one.began_at or 0.0, one.name))
 
 
-def _is_experiment(location: Location) -> bool:
+def is_one(location: Location) -> bool:
+    """Whether this is an experiment, rather than a place of several. Raises StorageError."""
     if location.local_path is not None:
         return is_experiment(location.local_path)
     return published_as(location) is not None
@@ -118,14 +119,26 @@ def _is_experiment(location: Location) -> bool:
 
 def _inside(text: str, location: Location) -> list[str]:
     """The paths of the folders in a place, in the form that `find` takes."""
+    return [path_in(text, name) for name in names_in(location)]
+
+
+def names_in(location: Location) -> list[str]:
+    """The names of the experiments in a place; in storage, of all folders.
+
+    Raises ExperimentNotFound if there is no such place, StorageError.
+    """
     if location.local_path is not None:
-        names = _folders(location.local_path)
-        return [f"{text.rstrip('/')}/{name}" for name in names]
-    base, mark, query = text.partition("?")
+        return _folders(location.local_path)
     names = [name for name in list_folder(location) if not name.startswith(".")]
     if not names:
         _check_bucket(location)
-    return [f"{base.rstrip('/')}/{in_uri(base, name)}{mark}{query}" for name in names]
+    return names
+
+
+def path_in(place: str, name: str) -> str:
+    """The path of an experiment in a place, in the form that `find` takes."""
+    base, mark, query = place.partition("?") if "://" in place else (place, "", "")
+    return f"{base.rstrip('/')}/{in_uri(base, name)}{mark}{query}"
 
 
 def _check_bucket(location: Location) -> None:
@@ -148,14 +161,21 @@ def _folders(place: str) -> list[str]:
         ) from error
 
 
-def _entry(
-    path: str, *, settings: Settings, environ: Mapping[str, str], now: float, sizes: bool
+def entry_of(
+    path: str,
+    *,
+    settings: Settings,
+    environ: Mapping[str, str],
+    now: float,
+    sizes: bool,
+    hear: Callable[[LocatedExperiment], object] = lambda experiment: None,
 ) -> CatalogEntry | None:
-    """The entry of a folder; None if it is not an experiment's."""
+    """The entry of a folder; None if it is not an experiment's. `hear` gets what was read."""
     location = Location.resolve(path, None, {})
     name = location.path.rstrip("/").rpartition("/")[2]
     try:
         experiment = find(path, settings, environ, asks=False)
+        hear(experiment)
         # For a URI, the size of the files in storage, even if this machine has the tree.
         there = None if location.local_path is not None else location
         return described(experiment, name, now, size_of(experiment, there) if sizes else None)

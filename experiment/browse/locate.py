@@ -25,6 +25,7 @@ from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.read_experiment import (
     ExperimentNotFound,
+    KeptRecords,
     NeverBegun,
     ReadExperiment,
     read_records,
@@ -101,13 +102,14 @@ def find(
     *,
     filesystem: Any = None,
     asks: bool = True,
+    kept: KeptRecords | None = None,
 ) -> LocatedExperiment:
     """Read the experiment at `path`: its directory, a URI as `storage_path` takes it, or a path in
     `filesystem`.
 
     Reads the newest run of that name, or run number `run` (from 1). Of a directory that is
     uploaded to a storage, the state in storage is read if that is newer, unless `asks` is False,
-    or the storage does not answer.
+    or the storage does not answer. Records in storage are downloaded to `kept`, if given.
 
     Raises ExperimentNotFound, InvalidLocation, StorageError, OSError.
     """
@@ -118,12 +120,12 @@ def find(
         try:
             target = find_target(path, None, settings, environ, filesystem=filesystem)
         except ExperimentNotFound:  # nothing is published there: it may be a copy of a local tree
-            return _in_storage(location, run)
+            return _in_storage(location, run, kept)
     if target.layout is None:
-        return _in_storage(location, run)
+        return _in_storage(location, run, kept)
     holder = current_holder(target.layout.lock)
     if target.remote is not None and not holder and not _is_newest(target.layout, target.remote):
-        return _in_storage(target.remote, run)
+        return _in_storage(target.remote, run, kept)
     notices: list[str] = []
     storage = None
     if target.remote is None:
@@ -234,8 +236,11 @@ def _may_enclose(path: str, filesystem: Any) -> bool:
     return has_head or bool(segments(layout.journal)) or bool(snapshot_names(layout.root))
 
 
-def _in_storage(location: Location, run: int | None) -> LocatedExperiment:
-    read = read_records(location, run)
+def _in_storage(
+    location: Location, run: int | None, kept: KeptRecords | None = None
+) -> LocatedExperiment:
+    is_kept = kept is not None and run is None and location.local_path is None
+    read = kept.read(location) if kept and is_kept else read_records(location, run)
     head = published_as(location)
     heard_at = None if head is None else head.modified
     return LocatedExperiment(shown=location.public, read=read, heard_at=heard_at)

@@ -162,6 +162,33 @@ async def fetch_journal(store: Store, journal: Path) -> bool:
     return False
 
 
+async def refresh_journal(
+    store: Store, journal: Path, known: dict[str, tuple[int, int | None]]
+) -> bool:
+    """Bring a downloaded journal up to date: only new objects are downloaded, and their stretches
+    are not joined. False if nothing is published. Raises StorageError.
+
+    `known` has the size and checksum of each object here; it is empty at the first call. The
+    folder exists.
+    """
+    head = await read_head(store)
+    while head is not None:
+        wanted = {one.name: one for one in stretches_of(head)}
+        news = [one for one in wanted.values() if known.get(one.name) != (one.size, one.crc32)]
+        try:
+            await for_each(partial(_download_stretch, store, journal), news, at_once=_AT_ONCE)
+        except NotStored:
+            older, head = head, await read_head(store)
+            if head == older:
+                raise
+            continue
+        _remove(journal, known.keys() - wanted.keys())
+        known.clear()
+        known.update({one.name: (one.size, one.crc32) for one in wanted.values()})
+        return True
+    return False
+
+
 async def fetch_earlier(store: Store, journal: Path) -> None:
     """Add the segments before those that `fetch_journal` has downloaded. Raises StorageError.
 
@@ -176,6 +203,11 @@ async def fetch_earlier(store: Store, journal: Path) -> None:
 
     await for_each(fetch, names, at_once=_AT_ONCE)
     join_stretches(journal)
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _empty(folder: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +21,10 @@ from holdfast.experiment.records.journal_start import (
     find_beginning,
     runs_known_before,
 )
-from holdfast.experiment.records.published import fetch_earlier, fetch_journal
+from holdfast.experiment.records.published import fetch_earlier, fetch_journal, refresh_journal
 from holdfast.experiment.records.recovery import NothingToRestore, recover
 from holdfast.experiment.records.segments import chapters, read_segments
+from holdfast.experiment.records.snapshots import snapshot_names
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
@@ -69,7 +70,8 @@ class ReadExperiment:
 
     `began_at` (seconds since 1970) and `notices`, about unusable records, are set if it was read.
     `runs_before` is the number of earlier experiments in its folder (None: unknown, but not 0);
-    `is_followed`: a later one exists.
+    `is_followed`: a later one exists. `begins` is its first segment, and `end` the end of the last
+    record that was read, None if none was.
     """
 
     machine: Machine
@@ -79,6 +81,8 @@ class ReadExperiment:
     notices: tuple[str, ...] = ()
     runs_before: int | None = 0
     is_followed: bool = False
+    begins: int = 0
+    end: Position | None = None
 
     @property
     def run(self) -> int | None:
@@ -159,6 +163,37 @@ def read_records(location: Location, run: int | None = None) -> ReadExperiment:
         return _folded(Layout(root), location, here=None, run=run)
 
 
+class KeptRecords:
+    """The records of an experiment in storage, downloaded to a temporary directory `root` that is
+    kept until `close`. A later download gets only what is new."""
+
+    def __init__(self) -> None:
+        import tempfile
+
+        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-state-")
+        self._known: dict[str, tuple[int, int | None]] = {}
+        self.root = Path(self._folder.name)
+
+    def refresh(self, location: Location) -> None:
+        """Download what is new in the journal. Raises StorageError."""
+        journal = self.root / JOURNAL
+        journal.mkdir(exist_ok=True)
+        with_store(location, lambda store: refresh_journal(store, journal, self._known))
+
+    def read(self, location: Location) -> ReadExperiment:
+        """Read the newest experiment at `location`. Raises ExperimentNotFound, StorageError,
+        OSError."""
+        names = _snapshots_at(location)
+        self.refresh(location)
+        for name in snapshot_names(self.root):
+            (self.root / name).unlink()
+        _fetch_snapshots(location, names, self.root)
+        return _folded(Layout(self.root), location, here=None, run=None)
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+
 def _folded(
     layout: Layout, location: Location, *, here: Layout | None, run: int | None
 ) -> ReadExperiment:
@@ -177,6 +212,8 @@ def _folded(
         notices=notices,
         runs_before=runs_known_before(layout.journal, recovered.begins),
         is_followed=recovered.is_followed,
+        begins=recovered.begins,
+        end=recovered.end,
     )
 
 
@@ -223,23 +260,30 @@ def _fetched(location: Location, *, with_earlier: bool = False) -> Iterator[Path
 
     `with_earlier`: also the journals of earlier runs under its name.
     """
-    names = [name for name in list_folder(location) if name.startswith(SNAPSHOT_PREFIX)]
+    names = _snapshots_at(location)
     import tempfile
-    from concurrent.futures import ThreadPoolExecutor
 
-    with (
-        tempfile.TemporaryDirectory(prefix="holdfast-state-") as folder,
-        ThreadPoolExecutor(_READERS, "holdfast-read") as pool,
-    ):
+    with tempfile.TemporaryDirectory(prefix="holdfast-state-") as folder:
         root = Path(folder)
         with_store(location, lambda store: fetch_journal(store, root / JOURNAL))
         if with_earlier:
             with_store(location, lambda store: fetch_earlier(store, root / JOURNAL))
+        _fetch_snapshots(location, names, root)
+        yield root
+
+
+def _snapshots_at(location: Location) -> list[str]:
+    return [name for name in list_folder(location) if name.startswith(SNAPSHOT_PREFIX)]
+
+
+def _fetch_snapshots(location: Location, names: Sequence[str], root: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_READERS, "holdfast-read") as pool:
         found = pool.map(lambda name: read_file(location, name), names)
         for name, data in zip(names, found, strict=True):
             if data is not None:  # None: replaced by a newer one since it was listed
                 (root / name).write_bytes(data)
-        yield root
 
 
 def damages(layout: Layout, begins: int, end: Position | None = None) -> Iterator[str]:

@@ -1,0 +1,428 @@
+"""The attempts of trials and what happened to an experiment, from the records of its journal.
+
+A million records are read in a second, because nearly all are reports: of these only the first
+and the last of each attempt are decoded. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from holdfast.dataclass import dataclass
+from holdfast.syncer.journal.segment import HEADER
+from holdfast.trial.bounds import LATEST_S
+from holdfast.trial.errors import OF_THE_PROCESS
+
+# The record of a report without a scheduler's decisions: a list of three, the name, the time as 8
+# bytes, and a table whose first field is the trial's id, a text of less than 32 bytes.
+_PLAIN: Final = 0x93
+_REPORTED: Final = b"\xa8Reported\xcb"
+_NAME_ENDS: Final = 1 + len(_REPORTED)
+_LENGTH_AT: Final = _NAME_ENDS + 8 + 1 + len(b"\xa8trial_id")
+_ID_AT: Final = _LENGTH_AT + 1
+_SHORT_TEXT: Final = 0xA0
+_MOST_HAPPENINGS: Final = 1_000
+_MOST_STEPS: Final = 20_000
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt of a trial. Times are in seconds since 1970, `time_total_s` in seconds of
+    training; None for what is not known, or not yet.
+
+    `end` says how it ended, "" while it has not: returned, failed, lost, paused, stopped,
+    interrupted. `epoch` counts the restores before it, from 1.
+    """
+
+    attempt: int
+    began_at: float
+    epoch: int
+    pid: int = 0
+    hostname: str = ""
+    node: str = ""
+    from_iteration: int | None = None
+    from_time_s: float | None = None
+    to_iteration: int | None = None
+    to_time_s: float | None = None
+    reported_at: float | None = None
+    ended_at: float | None = None
+    end: str = ""
+    why: str = ""
+    failure: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Restore:
+    """A restore: when, after which last record, and the attempts that had not ended then, by
+    trial."""
+
+    at: float
+    epoch: int
+    silent_since: float
+    cut: dict[str, Attempt]
+    was_ended: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """Something that happened to the experiment. `fields` are those of its record."""
+
+    at: float
+    epoch: int
+    name: str
+    fields: Mapping[str, Any]
+
+
+class History:
+    """Hears every record in order, by `hear`. `attempts` has those of each trial, `failed` the
+    failed ones in the order of their ends."""
+
+    def __init__(self) -> None:
+        self.attempts: dict[str, list[Attempt]] = {}
+        self.failed: list[tuple[str, Attempt]] = []
+        self.restores: list[Restore] = []
+        self.happenings: list[Happening] = []
+        self.left_out = 0
+        self.last_at = 0.0
+        # How many attempts run, after each change: pairs of time and number.
+        self.running: list[tuple[float, int]] = []
+        self._epoch = 1
+        self._alive: dict[str, Attempt] = {}
+        # By the bytes of a running trial's id: the newest report of its attempt.
+        self._reports: dict[bytes, bytes] = {}
+        self._ending: Mapping[str, Any] | None = None
+        self._pauses: dict[str, str] = {}
+
+    def hear(self, payload: bytes) -> None:
+        """Note a record. One that is not a record is left out."""
+        if payload[1:_NAME_ENDS] == _REPORTED and payload[0] == _PLAIN:
+            key = payload[_ID_AT : _ID_AT + payload[_LENGTH_AT] - _SHORT_TEXT]
+            if key in self._reports:
+                self._reports[key] = payload
+                return
+        self._decode(payload)
+
+    def hear_frames(self, data: bytes) -> int:
+        """Note the records at the beginning of `data`, a part of a segment; returns how many bytes
+        these are. The checksums of reports are not compared, which would take most of the time."""
+        reports, unpack, crc32 = self._reports, HEADER.unpack_from, zlib.crc32
+        at, end = 0, len(data)
+        while at + HEADER.size <= end:
+            length, crc = unpack(data, at)
+            begin = at + HEADER.size
+            if not length or begin + length > end:
+                break
+            if data[begin + 1 : begin + _NAME_ENDS] == _REPORTED and data[begin] == _PLAIN:
+                id_at = begin + _ID_AT
+                key = data[id_at : id_at + data[id_at - 1] - _SHORT_TEXT]
+                if key in reports:
+                    at = begin + length
+                    reports[key] = data[begin:at]
+                    continue
+            payload = data[begin : begin + length]
+            if crc32(payload) != crc:
+                break
+            self._decode(payload)
+            at = begin + length
+        return at
+
+    def _decode(self, payload: bytes) -> None:
+        name = payload[2 : 2 + max(0, payload[1] - _SHORT_TEXT)] if len(payload) > 1 else b""
+        if name in _UNHEARD and payload[0] == _PLAIN:
+            return
+        record = _record(payload)
+        if record is None:
+            return
+        kind, now, fields, answers = record
+        if kind == "Reported" and type(trial_id := fields.get("trial_id")) is str:
+            self._on_report(trial_id, payload)
+        elif (note := _NOTES.get(kind)) is not None:
+            note(self, now, fields)
+        for decision, parts in answers:
+            self._hear_decision(decision, parts)
+        if kind in _HAPPENINGS:
+            self._happen(now, kind, fields)
+        self.last_at = max(self.last_at, now)
+
+    def attempts_of(self, trial_id: str) -> Sequence[Attempt]:
+        """Its attempts; the newest with its newest report."""
+        known = self.attempts.get(trial_id, ())
+        if known:
+            self._take_report(trial_id, known[-1])
+        return known
+
+    def began_at(self, trial_id: str) -> float | None:
+        known = self.attempts.get(trial_id)
+        return known[0].began_at if known else None
+
+    @property
+    def now(self) -> float:
+        """The time of the newest record."""
+        newest = max((_time_of(one) for one in self._reports.values()), default=0.0)
+        return max(self.last_at, newest)
+
+    # -- records ------------------------------------------------------------------------------
+
+    def _on_begun(self, now: float, fields: Mapping[str, Any]) -> None:
+        self._epoch = 1
+
+    def _on_resumed(self, now: float, fields: Mapping[str, Any]) -> None:
+        since = self.now
+        cut = dict(self._alive)
+        for trial_id, attempt in cut.items():
+            self._take_report(trial_id, attempt)
+            self._end(trial_id, since, "interrupted", _why_cut(self._ending))
+        epoch = fields.get("epoch")
+        self._epoch = epoch if type(epoch) is int else self._epoch + 1
+        # Attempts that an end of the run has interrupted resume with this restore, too.
+        for trial_id, attempts in self.attempts.items():
+            last = attempts[-1]
+            if last.end == "interrupted" and last.epoch == self._epoch - 1:
+                cut.setdefault(trial_id, last)
+        was_ended = self._ending is not None
+        self.restores.append(Restore(now, self._epoch, since, cut, was_ended))
+        self._ending = None
+        self._pauses.clear()
+
+    def _on_started(self, now: float, fields: Mapping[str, Any]) -> None:
+        trial_id, number = fields.get("trial_id"), fields.get("attempt")
+        if type(trial_id) is not str or type(number) is not int:
+            return
+        if (before := self._alive.get(trial_id)) is not None:
+            if before.attempt == number:  # another worker took over the same attempt
+                before.pid = _whole(fields.get("pid"))
+                return
+            self._take_report(trial_id, before)
+            self._end(trial_id, now, "interrupted", "the next attempt began")
+        nodes = fields.get("nodes")
+        made = Attempt(
+            attempt=number,
+            began_at=now,
+            epoch=self._epoch,
+            pid=_whole(fields.get("pid")),
+            hostname=_text(fields.get("hostname")),
+            node=_text(nodes[0]) if type(nodes) is list and nodes else "",
+        )
+        self.attempts.setdefault(trial_id, []).append(made)
+        self._alive[trial_id] = made
+        self._reports.pop(trial_id.encode(), None)
+        self._pauses.pop(trial_id, None)
+        self._step(now)
+
+    def _on_returned(self, now: float, fields: Mapping[str, Any]) -> None:
+        why = self._pauses.get(_text(fields.get("trial_id")), "")
+        self._ends(now, fields, "returned", why)
+
+    def _on_raised(self, now: float, fields: Mapping[str, Any]) -> None:
+        failure = fields.get("failure")
+        failure = failure if type(failure) is dict else {}
+        if self._ending is not None and _is_of_the_end(self._ending, failure):
+            self._ends(now, fields, "interrupted", _why_cut(self._ending))
+        else:
+            self._ends(now, fields, "failed", "", failure)
+
+    def _on_stopper(self, now: float, fields: Mapping[str, Any]) -> None:
+        if type(failure := fields.get("failure")) is dict:
+            self._ends(now, fields, "failed", "", failure)
+
+    def _on_exited(self, now: float, fields: Mapping[str, Any]) -> None:
+        trial_id = fields.get("trial_id")
+        if self._ending is not None:
+            self._ends(now, fields, "interrupted", _why_cut(self._ending))
+        elif type(trial_id) is str and trial_id in self._pauses:
+            self._ends(now, fields, "paused", self._pauses.pop(trial_id))
+        else:
+            failure = {"kind": fields.get("kind", "lost"), "message": fields.get("cause", "")}
+            self._ends(now, fields, "lost", "", failure)
+
+    def _on_ending(self, now: float, fields: Mapping[str, Any]) -> None:
+        self._ending = fields
+
+    def _on_stop(self, now: float, fields: Mapping[str, Any]) -> None:
+        self._mark(fields, "stopped", f"stopped by {_text(fields.get('by'))}")
+
+    def _on_pause(self, now: float, fields: Mapping[str, Any]) -> None:
+        if type(trial_id := fields.get("trial_id")) is str:
+            self._pauses[trial_id] = f"paused by {_text(fields.get('by'))}"
+
+    def _on_resume(self, now: float, fields: Mapping[str, Any]) -> None:
+        self._pauses.pop(_text(fields.get("trial_id")), None)
+
+    def _hear_decision(self, name: str, fields: Mapping[str, Any]) -> None:
+        if name == "StopTrial":
+            self._mark(fields, "stopped", _text(fields.get("why")))
+        elif name in ("PauseTrial", "CloneTrial") and type(fields.get("trial_id")) is str:
+            source = _text(fields.get("source"))
+            why = (
+                "the scheduler paused it"
+                if name == "PauseTrial"
+                else f"it continues from a checkpoint of trial {source}"
+            )
+            self._pauses[fields["trial_id"]] = why
+            self._mark(fields, "paused", why)
+
+    # -- attempts -----------------------------------------------------------------------------
+
+    def _mark(self, fields: Mapping[str, Any], end: str, why: str) -> None:
+        """The attempt will end so: its worker has been told."""
+        attempt = self._alive.get(_text(fields.get("trial_id")))
+        if attempt is not None:
+            attempt.end, attempt.why = end, why
+
+    def _ends(
+        self,
+        now: float,
+        fields: Mapping[str, Any],
+        end: str,
+        why: str,
+        failure: Mapping[str, Any] | None = None,
+    ) -> None:
+        trial_id = fields.get("trial_id")
+        attempt = self._alive.get(trial_id) if type(trial_id) is str else None
+        if attempt is None or type(trial_id) is not str:
+            return
+        if attempt.attempt != fields.get("attempt"):
+            return
+        self._take_report(trial_id, attempt)
+        if attempt.end:  # told before: what follows is its consequence
+            self._end(trial_id, now, attempt.end, attempt.why)
+            return
+        if failure is not None:
+            attempt.failure = failure
+            self.failed.append((trial_id, attempt))
+        self._end(trial_id, now, end, why)
+
+    def _end(self, trial_id: str, now: float, end: str, why: str) -> None:
+        attempt = self._alive.pop(trial_id)
+        attempt.ended_at, attempt.end, attempt.why = now, end, why
+        self._pauses.pop(trial_id, None)
+        self._reports.pop(trial_id.encode(), None)
+        self._step(now)
+
+    def _on_report(self, trial_id: str, payload: bytes) -> None:
+        """The first report of an attempt says where it began."""
+        attempt = self._alive.get(trial_id)
+        if attempt is None:
+            return
+        self._reports[trial_id.encode()] = payload
+        if attempt.from_iteration is None and (row := _row(payload)) is not None:
+            attempt.from_iteration = row.iteration - 1
+            attempt.from_time_s = max(0.0, row.time_total_s - row.time_this_iter_s)
+
+    def _take_report(self, trial_id: str, attempt: Attempt) -> None:
+        payload = self._reports.get(trial_id.encode())
+        row = None if payload is None else _row(payload)
+        if row is not None:
+            attempt.to_iteration, attempt.to_time_s = row.iteration, row.time_total_s
+            attempt.reported_at = row.at
+
+    def _step(self, now: float) -> None:
+        self.running.append((now, len(self._alive)))
+        if len(self.running) > _MOST_STEPS:
+            # Each pair of neighbours becomes the one with more running attempts.
+            pairs = zip(self.running[::2], self.running[1::2], strict=False)
+            self.running = [max(pair, key=lambda one: one[1]) for pair in pairs]
+
+    def _happen(self, now: float, name: str, fields: Mapping[str, Any]) -> None:
+        if len(self.happenings) < _MOST_HAPPENINGS:
+            self.happenings.append(Happening(at=now, epoch=self._epoch, name=name, fields=fields))
+        else:
+            self.left_out += 1
+
+
+# Records of one trial that say nothing about attempts.
+_UNHEARD: Final = frozenset({b"Suggested", b"Committed", b"Measured", b"WaitEnded", b"Adopted"})
+_Note = Callable[[History, float, Mapping[str, Any]], None]
+_NOTES: Final[Mapping[str, _Note]] = {
+    "Begun": History._on_begun,
+    "Recalled": History._on_begun,
+    "Resumed": History._on_resumed,
+    "Started": History._on_started,
+    "Returned": History._on_returned,
+    "Raised": History._on_raised,
+    "Exited": History._on_exited,
+    "StopperAnswered": History._on_stopper,
+    "EndOrdered": History._on_ending,
+    "TrialStopOrdered": History._on_stop,
+    "PauseRequested": History._on_pause,
+    "ResumeRequested": History._on_resume,
+}
+_HAPPENINGS: Final = frozenset(
+    {
+        "Begun", "Recalled", "EndOrdered", "NodeJoined", "NodeLeaving", "NodeLeft", "NodesSettled",
+        "TrialStopOrdered", "PauseRequested", "ResumeRequested", "LimitChanged", "SamplesAdded",
+        "ConfigAdded", "ConfigRefused", "NoteWritten",
+    }
+)  # fmt: skip
+
+
+class _Record(NamedTuple):
+    name: str
+    now: float
+    fields: Mapping[str, Any]
+    decisions: Sequence[tuple[str, Mapping[str, Any]]]
+
+
+def _record(payload: bytes) -> _Record | None:
+    """None for what is not a record."""
+    try:
+        record = msgpack.unpackb(payload, strict_map_key=False)
+        name, now, fields = record[:3]
+        several = record[3] if len(record) > 3 else ()
+        answers = [(kind, parts) for decided in several for kind, parts in decided]
+    except (ValueError, TypeError, OverflowError, RecursionError, IndexError, KeyError):
+        return None
+    is_record = type(name) is str and type(now) in (int, float) and type(fields) is dict
+    if not is_record or not 0 <= now <= LATEST_S:
+        return None
+    known = [(kind, parts) for kind, parts in answers if type(parts) is dict]
+    return _Record(str(name), float(now), fields, known)
+
+
+class _Row(NamedTuple):
+    iteration: int
+    time_total_s: float
+    time_this_iter_s: float
+    at: float
+
+
+def _row(payload: bytes) -> _Row | None:
+    """The numbers of a report; None if they are not numbers."""
+    record = _record(payload)
+    if record is None:
+        return None
+    iteration = record.fields.get("iteration")
+    times: list[Any] = [
+        record.fields.get(name) for name in ("time_total_s", "time_this_iter_s", "timestamp")
+    ]
+    if type(iteration) is not int or any(type(time) not in (int, float) for time in times):
+        return None
+    return _Row(iteration, *map(float, times))
+
+
+def _time_of(payload: bytes) -> float:
+    record = _record(payload)
+    return 0.0 if record is None else record.now
+
+
+def _why_cut(ending: Mapping[str, Any] | None) -> str:
+    if ending is None:
+        return "no process ran the experiment any more"
+    return _text(ending.get("message")) or f"the run ended: {_text(ending.get('reason'))}"
+
+
+def _is_of_the_end(ending: Mapping[str, Any], failure: Mapping[str, Any]) -> bool:
+    """Whether the end of the run explains the failure, as the machine sees it."""
+    return ending.get("reason") == "preempted" or failure.get("kind") in OF_THE_PROCESS
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else ""
+
+
+def _whole(value: Any) -> int:
+    return value if type(value) is int else 0

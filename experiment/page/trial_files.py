@@ -1,0 +1,289 @@
+"""The files of a trial, here or in storage: what there is, and their bytes.
+
+Names come from a URL or from a folder that another user may have written. A path is opened part by
+part without following a link, and only a regular file is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.browse.locate import LocatedExperiment
+from holdfast.experiment.browse.logs import layout_of
+from holdfast.experiment.folder.containment import check_folder
+from holdfast.experiment.folder.layout import (
+    STAGING,
+    is_checkpoint,
+    is_trial_record,
+    of_rank_0,
+)
+from holdfast.experiment.folder.trial_folder import read_from
+from holdfast.syncer.artifacts.plan import INDEX_NAME
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.files.regular import NotRegular
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.stores.location import Location
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Trial
+
+PIECE: Final = 1 << 20
+_MOST_LISTED: Final = 1_000
+_MOST_VISITED: Final = 20_000
+_DEEPEST: Final = 16
+_LONGEST: Final = 4_096
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_IMAGES: Final = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
+_MAGIC_BYTES: Final = 12
+
+
+class NotThere(InvalidConfig):
+    """The experiment has no such trial, file or checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A file to send: `pieces` are read while they are sent.
+
+    `name` is a name for the user's folder of downloads. `media_type` is that of an image that a
+    browser may show, "" for everything else. `size_bytes` is None if it is not known.
+    """
+
+    name: str
+    media_type: str
+    size_bytes: int | None
+    pieces: Iterator[bytes]
+
+
+class Listed(NamedTuple):
+    """A file by its path in the folder; `media_type` is that of an image, else ""."""
+
+    path: str
+    size_bytes: int
+    media_type: str
+
+
+class FoundFiles(NamedTuple):
+    """The first files of a folder by name, and how many more there are at least."""
+
+    files: Sequence[Listed]
+    more: int
+
+
+def artifacts_of(
+    experiment: LocatedExperiment, trial: Trial, log_names: Sequence[str]
+) -> FoundFiles:
+    """The user's files in the trial's folder. Raises LeadsElsewhere, StorageError, OSError."""
+    layout = layout_of(experiment, trial, "")
+    if layout is None:
+        return _stored_artifacts(experiment.read.location, trial, log_names)
+    folder = layout.trial(trial.spec)
+    check_folder(folder)
+    visited, found, more = 0, list[Listed](), 0
+    for path, size in _walk(folder, "", 0):
+        visited += 1
+        if visited > _MOST_VISITED:
+            more += 1
+            break
+        if not _is_artifact(path, log_names):
+            continue
+        if len(found) < _MOST_LISTED:
+            found.append(Listed(path, size, _image_type(folder, path)))
+        else:
+            more += 1
+    return FoundFiles(sorted(found), more)
+
+
+def _stored_artifacts(location: Location, trial: Trial, log_names: Sequence[str]) -> FoundFiles:
+    prefix = f"{trial.spec.dirname}/"
+    entries = with_store(location, lambda store: store.list(prefix))
+    paths = [(entry.key.removeprefix(prefix), entry.size) for entry in entries]
+    own = sorted(one for one in paths if _is_artifact(one[0], log_names))
+    # Without a request for each, the name alone tells an image.
+    found = [Listed(path, size, _named(path)) for path, size in own[:_MOST_LISTED]]
+    return FoundFiles(found, len(own) - len(found))
+
+
+def _is_artifact(path: str, log_names: Sequence[str]) -> bool:
+    top, _, below = path.partition("/")
+    if not _is_plain(path) or top == STAGING or is_leftover(top):
+        return False
+    if below:
+        return not is_checkpoint(top)
+    of_first = of_rank_0(top)
+    return not (is_trial_record(of_first) or of_first in log_names or top == INDEX_NAME)
+
+
+def _walk(folder: Path, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
+    """Regular files below a folder; no link is followed."""
+    try:
+        with os.scandir(folder) as entries:
+            known = sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    for entry in known:
+        path = f"{prefix}{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            if depth < _DEEPEST and not (not prefix and is_checkpoint(entry.name)):
+                yield from _walk(Path(entry.path), f"{path}/", depth + 1)
+        elif entry.is_file(follow_symlinks=False):
+            try:
+                yield path, entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path has only names, below the folder that it is in."""
+    parts = path.split("/")
+    return (
+        0 < len(path) <= _LONGEST
+        and path.isprintable()
+        and all(part not in ("", ".", "..") for part in parts)
+        and len(parts) <= _DEEPEST + 1
+    )
+
+
+def _named(path: str) -> str:
+    return _IMAGES.get(os.path.splitext(path)[1].lower(), "")
+
+
+def _image_type(folder: Path, path: str) -> str:
+    if not _named(path):
+        return ""
+    try:
+        with os.fdopen(open_inside(folder, path), "rb") as file:
+            return _image(path, file.read(_MAGIC_BYTES))
+    except OSError:
+        return ""
+
+
+def _type_of(data: bytes) -> str:
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data[:6] in (b"GIF87a", b"GIF89a"):
+        return "image/gif"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ""
+
+
+def open_inside(folder: Path, path: str) -> int:
+    """A descriptor of a regular file below a folder. Raises NotRegular for a link, a pipe, a
+    device or a folder, also on the way, and OSError."""
+    *above, name = path.split("/")
+    at = os.open(folder, _FOLDER)
+    try:
+        for part in above:
+            at, before = _opened(part, _FOLDER, at), at
+            os.close(before)
+        descriptor = _opened(name, _FILE, at)
+    finally:
+        os.close(at)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_regular(path)
+    return descriptor
+
+
+def _opened(name: str, flags: int, folder: int) -> int:
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO) or (
+            error.errno == errno.ENOTDIR and flags == _FOLDER
+        ):
+            raise _not_regular(name) from error
+        raise
+
+
+def _not_regular(path: str) -> NotRegular:
+    said = "it is a link, a folder or a device, and only regular files are shown"
+    return NotRegular(errno.EINVAL, said, path)
+
+
+def artifact(experiment: LocatedExperiment, trial: Trial, path: str) -> Download:
+    """A file in the trial's folder.
+
+    Raises NotThere, LeadsElsewhere, NotRegular, StorageError, OSError.
+    """
+    if not _is_plain(path) or path.split("/")[-1] == MANIFEST_NAME:
+        raise NotThere(f"{path[:200]!r} is not the path of a file in the folder of the trial")
+    layout = layout_of(experiment, trial, path)
+    name = path.rpartition("/")[2]
+    if layout is None:
+        return _stored_file(experiment.read.location.child(trial.spec.dirname), path, name)
+    folder = layout.trial(trial.spec)
+    check_folder(folder)
+    try:
+        with os.fdopen(open_inside(folder, path), "rb") as file:
+            size, first = os.fstat(file.fileno()).st_size, file.read(_MAGIC_BYTES)
+    except FileNotFoundError:
+        raise NotThere(f"trial {trial.trial_id} has no file {path!r}") from None
+    return Download(
+        name=name,
+        media_type=_image(path, first),
+        size_bytes=size,
+        pieces=pieces_of(folder, path, size),
+    )
+
+
+def _image(path: str, first: bytes) -> str:
+    """The type of an image, by its name and its first bytes; "" for another file."""
+    named = _named(path)
+    return named if named and _type_of(first) == named else ""
+
+
+def pieces_of(folder: Path, path: str, size: int) -> Iterator[bytes]:
+    """`size` bytes of a file, which is opened when they are read. Raises OSError."""
+    with os.fdopen(open_inside(folder, path), "rb") as file:
+        yield from exactly(file, size)
+
+
+def exactly(file: Any, size: int) -> Iterator[bytes]:
+    """`size` bytes of a file, which may have been cut or have grown since its size was read.
+
+    Raises OSError if it is shorter now.
+    """
+    left = size
+    while left:
+        piece = file.read(min(PIECE, left))
+        if not piece:
+            raise OSError(errno.ESTALE, "the file has become shorter while it was sent")
+        left -= len(piece)
+        yield piece
+
+
+def _stored_file(folder: Location, path: str, name: str) -> Download:
+    found = read_from(folder, path, 0, PIECE)
+    if found is None:
+        raise NotThere(f"{folder.public} has no file {path!r}")
+    size, first = found
+    pieces = stored_pieces(folder, path, size, first)
+    return Download(name=name, media_type=_image(path, first), size_bytes=size, pieces=pieces)
+
+
+def stored_pieces(folder: Location, path: str, size: int, first: bytes = b"") -> Iterator[bytes]:
+    """`size` bytes of a file in storage. Raises StorageError, OSError."""
+    if first:
+        yield first
+    at = len(first)
+    while at < size:
+        found = read_from(folder, path, at, min(4 * PIECE, size - at))
+        if found is None or not found[1]:
+            raise OSError(errno.ESTALE, "the file has become shorter while it was sent")
+        at += len(found[1])
+        yield found[1]

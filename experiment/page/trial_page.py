@@ -1,0 +1,226 @@
+"""Everything about one trial: its config, attempts, checkpoints, logs and files."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.experiment.browse.condition import Condition, best_of
+from holdfast.experiment.browse.locate import LocatedExperiment
+from holdfast.experiment.browse.logs import (
+    check_reachable,
+    layout_of,
+    log_names,
+    piece_from,
+)
+from holdfast.experiment.browse.overview import trial_as_json
+from holdfast.experiment.folder.containment import LeadsElsewhere
+from holdfast.experiment.folder.layout import ERROR, of_rank_0
+from holdfast.experiment.folder.trial_folder import list_folder
+from holdfast.experiment.page.attempts import attempts_of
+from holdfast.experiment.page.history import Attempt
+from holdfast.experiment.page.tar import is_here
+from holdfast.experiment.page.trial_files import NotThere, artifacts_of
+from holdfast.experiment.page.values import finite_or_none, json_value
+from holdfast.experiment.progress.scheduler_facts import takeover_facts
+from holdfast.experiment.results.varied_parameters import params_of
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.retention import ranked
+from holdfast.syncer.errors import StorageError
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.readable import readable
+from holdfast.trial.trial import Trial
+
+_MOST_DIFFERENCES: Final = 200
+_MOST_RANKS: Final = 1_000
+_TEXT_BYTES: Final = 256 << 10
+
+
+def trial_plain(
+    experiment: LocatedExperiment, trial: Trial, attempts: Sequence[Attempt], *, now: float
+) -> dict[str, Any]:
+    """The answer of api/e/KEY/t/ID. Raises LeadsElsewhere, OSError; what storage does not answer
+    is left out."""
+    machine = experiment.machine
+    is_live = experiment.condition(now) is Condition.LIVE
+    best = best_of(machine, machine.spec.metric, machine.spec.mode)
+    files = _files(experiment, trial)
+    plain: dict[str, Any] = json_value(trial_as_json(experiment, trial, is_live=is_live))
+    return {
+        **plain,
+        "status": trial.shown_status.value,
+        "config": json_value(readable(trial.config)),
+        "differs": [] if best is None else _differences(trial, best),
+        "best_id": None if best is None else best.trial_id,
+        "note": trial.note,
+        "is_added": trial.spec.is_added,
+        "is_held": trial.is_held,
+        "pausing": trial.is_pausing,
+        "attempts": attempts_of(
+            trial, attempts, machine.spec, is_live=is_live, last_at=machine.now
+        ),
+        "checkpoints": checkpoints_of(experiment, trial),
+        "rungs": json_value([asdict(visit) for visit in trial.rungs]),
+        "takeovers": json_value([asdict(fact) for fact in takeover_facts([trial])]),
+        **files,
+    }
+
+
+def _differences(trial: Trial, best: Trial) -> list[dict[str, Any]]:
+    here, there = params_of(trial), params_of(best)
+    names = [name for name in here | there if here.get(name) != there.get(name)]
+    return [
+        {
+            "name": name,
+            "here": json_value(here.get(name)),
+            "best": json_value(there.get(name)),
+        }
+        for name in names[:_MOST_DIFFERENCES]
+    ]
+
+
+def checkpoints_of(experiment: LocatedExperiment, trial: Trial) -> list[dict[str, Any]]:
+    """Those that are kept, the newest first."""
+    read, machine = experiment.read, experiment.machine
+    is_elsewhere = bool(experiment.storage) or read.location.local_path is None
+    needed = machine.needed_of(trial.trial_id)
+    return [
+        {
+            "dirname": one.dirname,
+            "iteration": one.iteration,
+            "score": finite_or_none(one.score),
+            "committed": one.committed,
+            "upload": one.upload.value,
+            "why_kept": why_kept(one, trial, machine, is_needed=one.index in needed),
+            "size_bytes": one.size_bytes,
+            "files": one.files,
+            "here": read.layout is not None and is_here(read.layout.checkpoint(trial.spec, one)),
+            "stored": one.persisted and is_elsewhere,
+            "node": one.node,
+        }
+        for one in reversed(trial.checkpoints)
+    ]
+
+
+def why_kept(record: CheckpointRecord, trial: Trial, machine: Machine, *, is_needed: bool) -> str:
+    """`the newest; number 1 by loss (min)`."""
+    config = machine.spec.checkpoint
+    reasons = ["the newest"] if record == trial.newest_checkpoint else []
+    if is_needed:
+        reasons.append("another trial starts from it")
+    attribute, most = config.checkpoint_score_attribute, config.num_to_keep
+    if most is None:
+        reasons.append("all are kept (num_to_keep is not set)")
+    elif attribute is not None:
+        place = ranked(trial.checkpoints, config).index(record) + 1
+        if place <= most:
+            order = config.checkpoint_score_order
+            reasons.append(f"number {place} by {attribute} ({order}), {most} are kept")
+    elif not reasons:
+        reasons.append(f"the newest {most} are kept")
+    if not reasons:
+        reasons.append(
+            "it is removed once a newer one is committed" if record.committed else "not committed"
+        )
+    return "; ".join(reasons)
+
+
+def _files(experiment: LocatedExperiment, trial: Trial) -> dict[str, Any]:
+    names = log_names(experiment.machine.spec)
+    problem = ""
+    try:
+        logs = logs_of(experiment, trial, names)
+        found = artifacts_of(experiment, trial, names)
+        artifacts, more = found
+    except (StorageError, LeadsElsewhere) as error:
+        logs, artifacts, more, problem = [], [], 0, str(error)
+    return {
+        "logs": logs,
+        "artifacts": [
+            {"path": one.path, "size_bytes": one.size_bytes, "is_image": bool(one.media_type)}
+            for one in artifacts
+        ],
+        "artifacts_more": more,
+        "files_problem": problem,
+    }
+
+
+def logs_of(
+    experiment: LocatedExperiment, trial: Trial, names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The outputs of the trial and of its ranks, and its errors."""
+    layout = layout_of(experiment, trial, names[0])
+    if layout is None:
+        there = list_folder(experiment.read.location.child(trial.spec.dirname))
+        folder = None
+    else:
+        folder = layout.trial(trial.spec)
+        there = sorted(os.listdir(folder)) if is_here(folder) else []
+    ranks = [name for name in there if of_rank_0(name) in names and name not in names]
+    ranks.sort(key=lambda name: (int(name.rpartition("-")[2][:9]), name))
+    shown = [*names, *ranks[:_MOST_RANKS]]
+    if ERROR in there:
+        shown.append(ERROR)
+    return [
+        {"name": name, "label": _label(name, names), "size_bytes": _size(folder, name)}
+        for name in shown
+    ]
+
+
+def _label(name: str, names: Sequence[str]) -> str:
+    if name == ERROR:
+        return "errors"
+    base = of_rank_0(name)
+    stream = base if len(names) > 1 else f"{base} (stdout and stderr)"
+    return stream if base == name else f"{stream} of rank {name.rpartition('-')[2]}"
+
+
+def _size(folder: Path | None, name: str) -> int | None:
+    try:
+        return None if folder is None else os.lstat(folder / name).st_size
+    except OSError:
+        return None
+
+
+def read_log(
+    experiment: LocatedExperiment, trial: Trial, name: str, offset: int
+) -> dict[str, Any]:
+    """The answer of api/e/KEY/t/ID/log/NAME; an empty one for a log that is not there yet.
+
+    Raises NotThere, NoSuchLog, LeadsElsewhere, NotRegular, StorageError, OSError.
+    """
+    names = log_names(experiment.machine.spec)
+    if of_rank_0(name) not in names and name != ERROR:
+        raise NotThere(f"trial {trial.trial_id} has no output {name[:100]!r}")
+    check_reachable(experiment, trial, name)
+    found = piece_from(experiment, trial, name, max(0, offset))
+    if found is None:
+        return {"size": 0, "offset": 0, "text": "", "next": 0}
+    size, data = found
+    begin = max(0, size + offset) if offset < 0 else offset
+    if begin > size:  # it has been written anew
+        begin = 0
+    if begin != offset:
+        size, data = piece_from(experiment, trial, name, begin) or (0, b"")
+    if offset < 0 < begin:
+        skipped = _continuation(data)
+        begin, data = begin + skipped, data[skipped:]
+    text, used = _decoded(data[:_TEXT_BYTES], is_end=False)
+    return {"size": size, "offset": begin, "text": text, "next": begin + used}
+
+
+def _continuation(data: bytes) -> int:
+    """How many bytes at the beginning belong to a character that began before."""
+    return next((at for at, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), 0)
+
+
+def _decoded(data: bytes, *, is_end: bool) -> tuple[str, int]:
+    """Text, and the number of bytes that it was made of: a character may be incomplete so far."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=is_end)
+    pending, _ = decoder.getstate()
+    return text, len(data) - len(pending)
