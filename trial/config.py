@@ -257,7 +257,9 @@ class RunConfig(Assignable):
 
     `tags`: a dict of texts that label the run, such as `{"data": "v3"}`; a number becomes text.
     They are in tables of results as `tag/data`, and `holdfast ls --tag data=v3` finds the run. A
-    restore keeps those that the run began with. `local_dir` is the older name of `storage_path`.
+    restore keeps those that the run began with. `web`: serve a page that shows this run, in a
+    process of its own, and print its URL; needs holdfast[web]. `local_dir` is the older name of
+    `storage_path`.
 
     Raises InvalidConfig.
     """
@@ -281,6 +283,7 @@ class RunConfig(Assignable):
         default=None, kw_only=True, repr=False, compare=False
     )
     logging_config: LoggingConfig | None = field(default=None, kw_only=True)
+    web: bool = field(default=False, kw_only=True)
     local_dir: Any = field(default=None, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -290,6 +293,7 @@ class RunConfig(Assignable):
             self.logging_config is None or isinstance(self.logging_config, LoggingConfig),
             f"logging_config must be a LoggingConfig, not {self.logging_config!r:.100}",
         )
+        require(isinstance(self.web, bool), f"web must be True or False, not {self.web!r:.100}")
         object.__setattr__(self, "tags", _tags_of(self.tags))
         environment = runtime_env_of(self.runtime_env, where="RunConfig(runtime_env=...)")
         object.__setattr__(self, "runtime_env", environment)

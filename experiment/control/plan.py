@@ -14,7 +14,7 @@ from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.settings import SHARE, Settings
+from holdfast.experiment.folder.settings import SHARE, WEB, Settings
 from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.queue.job_experiments import JOB
 from holdfast.experiment.trackers.job import TrackerJob
@@ -71,6 +71,12 @@ class RunPlan:
         return self.first.spec or self.machine.spec
 
     @property
+    def has_page(self) -> bool:
+        """Whether it serves a page."""
+        asked = self.run_config is not None and self.run_config.web
+        return asked or self.settings.web
+
+    @property
     def runs_trials(self) -> bool:
         """Whether any trial is left to run."""
         return isinstance(self.first, Begun) or has_work(self.machine, self.first)
@@ -103,9 +109,9 @@ class RunPlan:
         """The environment variables of every process.
 
         A `fit()` in a trial uses what the trial holds: if it shared the machine, it could wait for
-        its own trial. Nor is it one that a job of the queue has begun.
+        its own trial. Nor is it one that a job of the queue has begun, or has a page of its own.
         """
-        return {**os.environ, SHARE: "0", JOB: "", **self.environment.env_vars}
+        return {**os.environ, SHARE: "0", JOB: "", WEB: "", **self.environment.env_vars}
 
     @property
     def surroundings(self) -> Surroundings:

@@ -28,6 +28,7 @@ from holdfast.experiment.control.services import (
     open_uploads,
     tracker_processes_of,
 )
+from holdfast.experiment.page.of_run import RunPage, open_page
 from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.retry_messages import Retries, Retry
 from holdfast.experiment.progress.summarizer import Summarizer
@@ -233,6 +234,7 @@ class Run:
             check_exist(self._references, plan.job.param_space)
         async with RunTasks() as tasks:
             working = self._start_parts(tasks)
+            page = self._open_page(tasks)
             watch = StoppedWatch(plan.settings.stopped_deadline_s, working.processes, self.tell)
             tasks.start(watch.keep_looking())
             keep_socket(plan.layout.root, Desk(self).perform, tasks, self.tell)
@@ -245,6 +247,8 @@ class Run:
                 self.fault = KeyboardInterrupt()
             finally:
                 self.unsaved = await self._end(Ending(plan, working, self.tell, self._show_phase))
+                if page is not None:
+                    await page.close(at_once=self.is_aborted)
                 if self._cluster is not None:
                     self._cluster.close()
                 if self._use is not None:
@@ -253,6 +257,15 @@ class Run:
         # experiment.
         if tasks.fault is not None and self.fault is None:
             raise tasks.fault
+
+    def _open_page(self, tasks: RunTasks) -> RunPage | None:
+        plan = self.plan
+        if not plan.has_page:
+            return None
+        says_little = plan.run_config is not None and plan.run_config.verbose == 0
+        return open_page(
+            plan.layout, plan.environ, tell=self.tell, says_little=says_little, tasks=tasks
+        )
 
     def _start_parts(self, tasks: RunTasks) -> Working:
         plan = self.plan

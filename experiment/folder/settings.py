@@ -16,6 +16,8 @@ from holdfast.trial.errors import InvalidConfig
 
 # Whether experiments share this machine.
 SHARE = "HOLDFAST_SHARE"
+# Whether each run serves a page.
+WEB = "HOLDFAST_WEB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class Settings:
     tensorboard: bool = True
     strict_metric: bool = True
     debug: bool = False
+    web: bool = False
     echo: bool = True
     preload: bool = True
     shared: bool = False
@@ -70,6 +73,7 @@ class Settings:
             ),
             strict_metric=not _flag(environ, "TUNE_DISABLE_STRICT_METRIC_CHECKING", default=False),
             debug=_flag(environ, "HOLDFAST_DEBUG", default=False),
+            web=_flag(environ, WEB, default=False),
             shared=_flag(environ, "HOLDFAST_SHARED", default=False),
             enforce_memory=_choice(environ, "HOLDFAST_ENFORCE_MEMORY"),
             share=_choice(environ, SHARE),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from holdfast.experiment.progress.text_width import aligned
 from holdfast.experiment.progress.wording import format_cell
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _TABLE_ROWS = 20
 _TABLE_METRICS = 4
+
+
+class PageFrame(Protocol):
+    """The page in a notebook. `url` has its token."""
+
+    @property
+    def url(self) -> str: ...
+    def _repr_html_(self) -> str: ...
 
 
 class ResultGrid(Sequence[Result]):
@@ -188,6 +197,21 @@ class ResultGrid(Sequence[Result]):
         from holdfast.experiment.results.plots import GridPlots
 
         return GridPlots(self._outcome)
+
+    def web(self, *, height: int = 800, base_url: str = "") -> PageFrame:
+        """The live page of this experiment: in a notebook a frame of this `height` in pixels below
+        the cell, elsewhere its URL is printed.
+
+        Its server is a process that ends with this one, and several calls share it. `base_url`:
+        where Jupyter's proxy serves a port of this machine, such as "/proxy/{port}", if the
+        browser does not reach this machine itself; JupyterHub's is known.
+
+        Raises WebMissing without Starlette and uvicorn, WebFailed, InvalidConfig for a filesystem
+        object that no URI describes.
+        """
+        # By name: the page stands above this room.
+        frame = import_module("holdfast.web.frame")
+        return cast("PageFrame", frame.shown(self.uri, height=height, base_url=base_url))
 
     def importances(
         self,

@@ -293,7 +293,7 @@ class Request:
 
 # Settings that do not change what a run computes. A notice of an object that is missing in
 # tuner.pkl begins with its name here, or with "callback X" for one of several.
-_RUN_SETTINGS = ("callbacks", "progress_reporter", "verbose", "sync_config")
+_RUN_SETTINGS = ("callbacks", "progress_reporter", "verbose", "sync_config", "web")
 
 
 def _named(scheduler: Any, what: str) -> str | None:

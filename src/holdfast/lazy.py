@@ -91,6 +91,7 @@ TENSORFLOW = Framework(
     minimum="2.16",  # Keras 3, whose files are the checkpoints
     distributions=("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
 )
+WEB = Framework(title="Starlette with uvicorn", module="starlette", extra="web")
 YAML = Framework(title="PyYAML", module="yaml")
 TORCH = Framework(title="PyTorch", module="torch", minimum="2.4")
 

@@ -64,6 +64,10 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
         from holdfast.cli.queue import commands as queue_commands
 
         return queue_commands.perform(given)
+    if given.command == "web":
+        from holdfast.cli.serving import serve
+
+        return serve(given)
     if given.command == "resume" and not given.trials:
         from holdfast.cli.resuming import resume
 

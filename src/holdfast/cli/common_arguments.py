@@ -74,6 +74,13 @@ def number(text: str) -> int:
     return int(text)
 
 
+def port(text: str) -> int:
+    """The number of a port, 0 for any. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a port from 0 to 65535")
+    return int(text)
+
+
 def bound(text: str) -> tuple[str, float]:
     """A metric and its bound from KEY=VALUE. Raises ArgumentTypeError."""
     name, _, said = text.rpartition("=")

@@ -16,6 +16,7 @@ from holdfast.cli.common_arguments import (
     add_root,
     bound,
     number,
+    port,
     seconds,
     tag,
 )
@@ -75,6 +76,11 @@ _RM = (
     "Refuses one that runs here, or that another machine has published recently. An interrupted "
     "removal can be repeated."
 )
+_WEB = (
+    "Serve a page that shows experiments and steers running ones, for a browser on this machine, "
+    "until Ctrl-C. It prints the URL, which has a token: nobody is answered without it. Needs "
+    "holdfast[web]."
+)
 _SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 
 
@@ -92,6 +98,7 @@ def add_browsing(commands: Any) -> None:
     _add_resume(commands)
     _add_completion(commands)
     _add_replay(commands)
+    _add_web(commands)
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
@@ -386,3 +393,40 @@ def _add_replay(commands: Any) -> None:
     )
     add_goal(command)
     command.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the scheduler")
+
+
+def _add_web(commands: Any) -> None:
+    command = add_command(commands, "web", _WEB, json_help="one JSON object with the url")
+    path = command.add_argument(
+        "path",
+        metavar="PATH",
+        nargs="?",
+        help="a directory or URI with experiments, or an experiment (default: as for ls)",
+    )
+    path.completer = complete_experiment  # type: ignore[attr-defined]
+    command.add_argument(
+        "--port",
+        type=port,
+        metavar="N",
+        help="default: 8765 or, if that is in use, the next free one; 0: any",
+    )
+    add_flag(command, "--open", "open the URL in a browser")
+    command.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="the address to listen on (default: 127.0.0.1, which only this machine reaches)",
+    )
+    command.add_argument(
+        "--base-url",
+        default="/",
+        metavar="PATH",
+        help="the path at which a proxy serves the page, such as Jupyter's /proxy/8765",
+    )
+    command.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="also answer for this host, as of a proxy; may be repeated",
+    )

@@ -1,0 +1,219 @@
+"""The routes of the page: its files, what it shows as JSON, and the orders of a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from holdfast import __version__
+from holdfast.experiment.page.followed import FollowedExperiment
+from holdfast.experiment.steering.client import CannotSteer
+from holdfast.trial.errors import InvalidConfig
+from holdfast.web.answers import as_json, explained, failure, json_answer, sent_file
+from holdfast.web.following import Following
+from holdfast.web.gate import Gate
+from holdfast.web.orders import order_in, performed
+from holdfast.web.security import Access
+from holdfast.web.static_files import static_answer
+from holdfast.web.streams import experiment_events, listing_events, streamed
+
+_POINTS: Final = 2_000
+_MOST_POINTS: Final = 100_000
+_MOST_TRIALS: Final = 2_000
+# The end of a log that a panel shows first.
+_LOG_TAIL: Final = -65_536
+# How long a client may take to send an order.
+_ORDER_S: Final = 10.0
+
+Answer = Callable[[FollowedExperiment, Request], dict[str, Any]]
+
+
+class Page:
+    """The answers of one server."""
+
+    def __init__(self, following: Following) -> None:
+        self._following = following
+        self._read = following.readers.read
+        self._place = following.place
+
+    def routes(self) -> list[Route]:
+        """All paths below the prefix."""
+        trial = "/api/e/{key}/t/{trial}"
+        gets = {
+            "/": self.index,
+            "/static/{name:path}": self.static,
+            "/api/about": self.about,
+            "/api/experiments": self.experiments,
+            "/api/experiments/sizes": self.sizes,
+            "/api/experiments/stream": self.listing_stream,
+            "/api/e/{key}": self.shown(lambda e, _: e.facts()),
+            "/api/e/{key}/trials": self.shown(lambda e, _: e.trials()),
+            "/api/e/{key}/stream": self.stream,
+            "/api/e/{key}/rows": self.shown(_rows),
+            "/api/e/{key}/importance": self.shown(
+                lambda e, r: e.importance(r.query_params.get("metric", ""))
+            ),
+            "/api/e/{key}/scheduler": self.shown(lambda e, _: dict(e.scheduler())),
+            trial: self.shown(lambda e, r: e.trial(r.path_params["trial"])),
+            f"{trial}/log/{{name:path}}": self.shown(_log),
+            f"{trial}/file": self.artifact,
+            f"{trial}/checkpoint/{{dirname}}": self.checkpoint,
+        }
+        made = [Route(path, explaining(answer), methods=["GET"]) for path, answer in gets.items()]
+        orders = Route("/api/e/{key}/orders", explaining(self.order), methods=["POST"])
+        return [*made, orders]
+
+    async def index(self, request: Request) -> Response:
+        """The page itself."""
+        return await self._read(lambda: static_answer(request))
+
+    async def static(self, request: Request) -> Response:
+        """A file of the page."""
+        return await self._read(lambda: static_answer(request, request.path_params["name"]))
+
+    async def about(self, request: Request) -> Response:
+        """What this server shows."""
+        about = {
+            "version": __version__,
+            "place": self._place.public,
+            "single": self._place.single,
+            "can_steer": True,
+        }
+        return json_answer(request, as_json(about))
+
+    async def experiments(self, request: Request) -> Response:
+        """The list of experiments."""
+        watched = self._following.listing()
+        await watched.look()
+        return await self._read(lambda: json_answer(request, watched.data))
+
+    async def sizes(self, request: Request) -> Response:
+        """The size of each experiment, which takes long in storage."""
+        return await self._read(lambda: json_answer(request, as_json(self._place.sizes())))
+
+    async def listing_stream(self, request: Request) -> Response:
+        """The list again, whenever it changes."""
+        watched = self._following.listing()
+        await watched.look()
+        return streamed(listing_events(watched), is_head=request.method == "HEAD")
+
+    async def stream(self, request: Request) -> Response:
+        """The changes of an experiment."""
+        last = request.headers.get("last-event-id") or request.query_params.get("version")
+        version = None if last is None else _whole(last, "version")
+        watched = await self._following.experiment(request.path_params["key"])
+        await watched.look()
+        return streamed(experiment_events(watched, version), is_head=request.method == "HEAD")
+
+    async def artifact(self, request: Request) -> Response:
+        """A file that a trial has written."""
+        trial, path = request.path_params["trial"], _text(request, "path")
+        watched = await self._following.experiment(request.path_params["key"])
+        found = await self._read(lambda: watched.experiment.artifact(trial, path))
+        return await sent_file(found, is_head=request.method == "HEAD")
+
+    async def checkpoint(self, request: Request) -> Response:
+        """A checkpoint, as a tar archive."""
+        trial, dirname = request.path_params["trial"], request.path_params["dirname"]
+        watched = await self._following.experiment(request.path_params["key"])
+        found = await self._read(lambda: watched.experiment.checkpoint_tar(trial, dirname))
+        return await sent_file(found, is_head=request.method == "HEAD")
+
+    async def order(self, request: Request) -> Response:
+        """Send an order to the run. 409 if it refuses, or no process here runs it."""
+        async with asyncio.timeout(_ORDER_S):
+            order = await order_in(request)
+        watched = await self._following.experiment(request.path_params["key"])
+        try:
+            text = await self._read(lambda: performed(watched.experiment, order))
+        except CannotSteer as error:
+            return failure(409, str(error))
+        return json_answer(request, as_json({"text": text}))
+
+    def shown(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint whose answer is of one experiment, as it is now."""
+
+        async def endpoint(request: Request) -> Response:
+            watched = await self._following.experiment(request.path_params["key"])
+            experiment = watched.experiment
+
+            def read() -> Response:
+                experiment.look()
+                return json_answer(request, as_json(answer(experiment, request)))
+
+            return await self._read(read)
+
+        return endpoint
+
+
+def made_app(page: Page, access: Access, tell: Callable[[str], None]) -> Gate:
+    """The whole application. `tell` gets one line for each request that fails by a bug."""
+    router = Router(routes=page.routes(), redirect_slashes=False, default=_unknown)
+    return Gate(router, access, tell)
+
+
+def explaining(
+    endpoint: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint, whose errors are answers in words."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except TimeoutError:
+            return failure(408, "the request took too long")
+        except Exception as error:
+            answer = explained(error)
+            if answer is None:
+                raise
+            return answer
+
+    return answered
+
+
+async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
+    await failure(404, "this server has no such address")(scope, receive, send)
+
+
+def _rows(experiment: FollowedExperiment, request: Request) -> dict[str, Any]:
+    """The parameters `trials` (ID or ID:ITERATION, with commas between), `metrics`, `points`."""
+    wanted = [_after(part) for part in _text(request, "trials").split(",") if part]
+    if len(wanted) > _MOST_TRIALS:
+        raise InvalidConfig(f"ask for the rows of {_MOST_TRIALS:,} trials at a time")
+    metrics = [name for name in request.query_params.get("metrics", "").split(",") if name]
+    points = _whole(request.query_params.get("points", str(_POINTS)), "points")
+    return experiment.rows(wanted, metrics, min(max(points, 2), _MOST_POINTS))
+
+
+def _after(text: str) -> tuple[str, int]:
+    trial, mark, iteration = text.partition(":")
+    return trial, _whole(iteration, "an iteration") if mark else 0
+
+
+def _importance(experiment: FollowedExperiment, request: Request) -> dict[str, Any]:
+    return experiment.importance(request.query_params.get("metric", ""))
+
+
+def _log(experiment: FollowedExperiment, request: Request) -> dict[str, Any]:
+    offset = _whole(request.query_params.get("offset", str(_LOG_TAIL)), "offset")
+    return experiment.log(request.path_params["trial"], request.path_params["name"], offset)
+
+
+def _text(request: Request, name: str) -> str:
+    found = request.query_params.get(name)
+    if found is None:
+        raise InvalidConfig(f"the request needs ?{name}=")
+    return found
+
+
+def _whole(text: str, what: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18):
+        raise InvalidConfig(f"{what} must be a whole number, not {text!r:.40}")
+    return int(text)

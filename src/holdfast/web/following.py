@@ -1,0 +1,269 @@
+"""Follows what browsers watch: one task for each experiment, and one for the list of them.
+
+However many browsers watch, each record is read once. No queue belongs to a browser: its stream
+asks for what has changed since the version that it sent last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.browse.following import PAUSE_PER_CPU_S
+from holdfast.experiment.page.followed import Change, FollowedExperiment
+from holdfast.experiment.page.place import Place
+from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.runtime.tasks import TaskScope
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.files import threads
+from holdfast.web.answers import as_json
+
+R = TypeVar("R")
+
+# A report is on the page within a second.
+_LOOK_EVERY_S = 0.75
+_LIST_EVERY_S = 2.0
+# A look sooner after another one would see nothing new.
+_REST_S = 0.45
+# A page that is loaded again finds its experiment still open.
+LINGER_S = 20.0
+_MOST_READERS = 8
+
+
+class Readers:
+    """Runs blocking reads in threads, a few at a time, so that the loop never waits for one."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(_MOST_READERS)
+
+    async def read(self, perform: Callable[[], R]) -> R:
+        """Raises what `perform` raises."""
+        async with self._free:
+            return await threads.call(perform)
+
+
+class Watched:
+    """What several streams show. `trouble` says why there is nothing new, "" if all is well;
+    `is_over`: it has been deleted, or the server ends. `changed` is set at the next change, and
+    then replaced."""
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        self.is_over = False
+        self.changed = asyncio.Event()
+        self.used_at = time.monotonic()
+        self._watchers = 0
+        self._wanted = asyncio.Event()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """While somebody does, it is followed."""
+        self._watchers += 1
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            self.used_at = time.monotonic()
+
+    async def look(self) -> float:
+        """Read what is new. Returns the seconds of CPU that it took.
+
+        Raises ExperimentNotFound, StorageError, OSError.
+        """
+        raise NotImplementedError
+
+    @property
+    def is_watched(self) -> bool:
+        return self._watchers > 0
+
+    def wake(self) -> None:
+        """Let all streams see the new state."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def follow(self, every_s: float) -> None:
+        """Look again and again while somebody watches. Returns when nobody has for a while, or it
+        is gone."""
+        while not self.is_over:
+            if not self.is_watched:
+                self._wanted.clear()
+                try:
+                    async with asyncio.timeout(LINGER_S):
+                        await self._wanted.wait()
+                except TimeoutError:
+                    if time.monotonic() - self.used_at >= LINGER_S:
+                        return
+                    continue
+            await asyncio.sleep(max(every_s, PAUSE_PER_CPU_S * await self._look_again()))
+
+    async def _look_again(self) -> float:
+        trouble, cpu_s = "", 0.0
+        try:
+            cpu_s = await self.look()
+        except ExperimentNotFound as error:
+            self.is_over, trouble = True, str(error)
+        except (StorageError, OSError) as error:
+            trouble = str(error)
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self.wake()
+        return cpu_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _News:
+    """The result of a look: the changes since the version `since`, encoded, for streams that were
+    at that version; `facts` if these have changed, too."""
+
+    change: Change
+    since: int
+    trials: bytes | None
+    facts: bytes | None
+
+
+class WatchedExperiment(Watched):
+    """An experiment that somebody looks at. `change` and `facts` are those of the last look."""
+
+    def __init__(self, experiment: FollowedExperiment, readers: Readers) -> None:
+        super().__init__()
+        self.experiment = experiment
+        self.change: Change | None = None
+        self.facts = b""
+        self._newest: _News | None = None
+        self._readers = readers
+        self._looking = asyncio.Lock()
+
+    async def look(self) -> float:
+        async with self._looking:
+            news, cpu_s = await self._readers.read(self._timed_news)
+            if news is not None:
+                self._newest, self.change = news, news.change
+                self.facts = news.facts or self.facts
+                self.wake()
+        return cpu_s
+
+    async def trials_since(self, version: int) -> tuple[bytes | None, int]:
+        """The data of the event `trials`, and the version that it leads to. None if the page must
+        read everything again."""
+        newest = self._newest
+        assert newest is not None
+        if version == newest.since and newest.trials is not None:
+            return newest.trials, newest.change.version
+        data, reached = await self._readers.read(lambda: self._encoded_since(version))
+        return data, newest.change.version if reached is None else reached
+
+    def _timed_news(self) -> tuple[_News | None, float]:
+        began = time.thread_time()
+        return self._news(), time.thread_time() - began
+
+    def _news(self) -> _News | None:
+        """None if nothing has changed. In a thread."""
+        before, change = self.change, self.experiment.look()
+        if change == before:
+            return None
+        since = change.version if before is None else before.version
+        trials = None
+        if since != change.version:
+            trials, reached = self._encoded_since(since)
+            if reached not in (None, change.version):  # another look came in between
+                trials = None
+        facts = None
+        if before is None or change.facts != before.facts:
+            facts = as_json(self.experiment.facts())
+        return _News(change=change, since=since, trials=trials, facts=facts)
+
+    def _encoded_since(self, version: int) -> tuple[bytes | None, int | None]:
+        found = self.experiment.changed_since(version)
+        return (None, None) if found is None else (as_json(found), found["version"])
+
+
+class WatchedListing(Watched):
+    """The experiments of the place. `data` is the answer of the last look, encoded."""
+
+    def __init__(self, place: Place, readers: Readers) -> None:
+        super().__init__()
+        self.data = b""
+        self._shown: Any = None
+        self._place, self._readers = place, readers
+
+    async def look(self) -> float:
+        listing, data, cpu_s = await self._readers.read(self._timed)
+        shown = listing["experiments"]
+        if shown != self._shown:
+            self._shown, self.data = shown, data
+            self.wake()
+        return cpu_s
+
+    def _timed(self) -> tuple[dict[str, Any], bytes, float]:
+        began = time.thread_time()
+        listing = self._place.listing(now=time.time())
+        return listing, as_json(listing), time.thread_time() - began
+
+
+class Following:
+    """What the browsers of one server watch. Its tasks end with the scope `tasks`."""
+
+    def __init__(self, place: Place, tasks: TaskScope) -> None:
+        self.place = place
+        self.readers = Readers()
+        self._tasks = tasks
+        self._experiments: dict[str, WatchedExperiment] = {}
+        self._listing: WatchedListing | None = None
+
+    async def experiment(self, key: str) -> WatchedExperiment:
+        """The experiment, from now on open for a while. Raises ExperimentNotFound, StorageError,
+        OSError."""
+        watched = self._experiments.get(key)
+        if watched is None:
+            found = await self.readers.read(lambda: self.place.experiment(key))
+            watched = self._experiments.get(key)  # of another request, meanwhile
+            if watched is None:
+                watched = self._experiments[key] = WatchedExperiment(found, self.readers)
+                self._tasks.start(self._follow(key, watched))
+        watched.used_at = time.monotonic()
+        return watched
+
+    async def _follow(self, key: str, watched: WatchedExperiment) -> None:
+        try:
+            await watched.follow(_LOOK_EVERY_S)
+        finally:
+            del self._experiments[key]
+
+    def listing(self) -> WatchedListing:
+        """The list of experiments, from now on followed while somebody watches it."""
+        if self._listing is None:
+            self._listing = WatchedListing(self.place, self.readers)
+            self._tasks.start(self._follow_listing(self._listing))
+        return self._listing
+
+    async def _follow_listing(self, watched: WatchedListing) -> None:
+        try:
+            await watched.follow(_LIST_EVERY_S)
+        finally:
+            self._listing = None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether any stream is open."""
+        return any(one.is_watched for one in self._all())
+
+    async def look_a_last_time(self) -> None:
+        """Let the streams show how everything has ended."""
+        await asyncio.sleep(_REST_S)
+        looks = [one.look() for one in self._all() if one.is_watched]
+        await asyncio.gather(*looks, return_exceptions=True)
+
+    def end(self) -> None:
+        """Let all streams end."""
+        for one in self._all():
+            one.is_over = True
+            one.wake()
+
+    def _all(self) -> list[Watched]:
+        listing = [] if self._listing is None else [self._listing]
+        return [*self._experiments.values(), *listing]

@@ -1,0 +1,223 @@
+"""The server's process: its sockets, its loop and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import field
+from typing import Final
+
+import uvicorn
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.page.place import Place
+from holdfast.runtime.safe_text import named
+from holdfast.runtime.tasks import RunTasks
+from holdfast.trial.errors import InvalidConfig
+from holdfast.web.app import Page, made_app
+from holdfast.web.connections import LimitedConnection
+from holdfast.web.errors import PortTaken
+from holdfast.web.following import Following
+from holdfast.web.gate import Gate
+from holdfast.web.security import Access
+
+DEFAULT_PORT: Final = 8765
+LOOPBACK: Final = "127.0.0.1"
+# After the default port, if that is taken; then any free one.
+_NEXT_PORTS: Final = 50
+_WAITING: Final = 128
+_LARGEST_HEAD: Final = 64 << 10
+# How long the end may take: to read the last state, and to send it.
+_LAST_LOOK_S: Final = 0.9
+_END_S: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """What a server shows, and where. `path`: as for `Place`. `port`: None for the default one, or
+    the next that is free. `base`: as `base_of` returns it. `names`: other hosts by which browsers
+    may call this server."""
+
+    path: str | None
+    host: str = LOOPBACK
+    port: int | None = None
+    base: str = "/"
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a server listens. Whoever has the `token` can read and steer the experiments."""
+
+    host: str
+    port: int
+    base: str
+    token: str = field(repr=False)
+
+    @property
+    def origin(self) -> str:
+        """The address without a path."""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{name}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The URL that a person opens."""
+        return f"{self.origin}{self.base}?token={self.token}"
+
+    @property
+    def frame_url(self) -> str:
+        """The URL of a frame in another server's page, where a browser sends no cookie."""
+        return f"{self.origin}{self.base}frame/{self.token}/"
+
+
+class WebServer:
+    """One server, bound to its port when it is made. Call `run` once.
+
+    `tell` gets one line for each failure that is a bug.
+    """
+
+    def __init__(self, settings: WebSettings, tell: Callable[[str], None]) -> None:
+        """Raises ExperimentNotFound, InvalidLocation, StorageError, PortTaken, InvalidConfig."""
+        self.place = Place(settings.path, Settings.read(os.environ), os.environ)
+        self._socket = _bound(settings.host, settings.port)
+        port, host, base = self._socket.getsockname()[1], _name_of(settings.host), settings.base
+        self._access = Access(port=port, base=base, names=[settings.host, host, *settings.names])
+        self.address = Address(host=host, port=port, base=base, token=self._access.token)
+        self._tell = tell
+        self._ended = asyncio.Event()
+        self._looks_last = False
+        self._following: Following | None = None
+        self._uvicorn: _Server | None = None
+
+    def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+        """Serve until `end`. `on_start` is called in the loop when browsers can connect."""
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._run(on_start))
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a browser has a stream open."""
+        return self._following is not None and self._following.is_watched
+
+    def end(self, *, last_look: bool = False) -> None:
+        """Let `run` return within a second, also if streams are open; with a `last_look`, these
+        send the last state first. Called in the loop."""
+        self._looks_last = last_look
+        self._ended.set()
+
+    async def _run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+        async with RunTasks() as tasks:
+            following = self._following = Following(self.place, tasks.scope(self._on_bug))
+            page = Page(following)
+            app = made_app(page, self._access, self._tell)
+            server = self._uvicorn = _Server(
+                _config(app), lambda: on_start(asyncio.get_running_loop())
+            )
+            ending = tasks.start(self._end(following, server))
+            try:
+                await server.serve([self._socket])
+            finally:
+                self._ended.set()
+                self.place.close()
+            await ending
+        if tasks.fault is not None:
+            raise tasks.fault
+
+    async def _end(self, following: Following, server: _Server) -> None:
+        """Let streams end, and then cut what is left."""
+        await self._ended.wait()
+        if self._looks_last:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_LOOK_S):
+                    await following.look_a_last_time()
+        following.end()
+        server.should_exit = True
+        await asyncio.sleep(_END_S)
+        server.cut()
+
+    def _on_bug(self, error: BaseException) -> None:
+        self._tell(f"following an experiment failed: {named(error)} (a bug in holdfast)")
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the caller of `WebServer`."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    def cut(self) -> None:
+        """End all connections with what they have not sent, and all requests."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        for task in list(self.server_state.tasks):
+            task.cancel()
+
+
+def _config(app: Gate) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=LimitedConnection,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="critical",  # each failure is told in one line; no URL is logged, as of a token
+        access_log=False,
+        proxy_headers=False,  # any client can send them
+        server_header=False,
+        backlog=_WAITING,
+        h11_max_incomplete_event_size=_LARGEST_HEAD,
+    )
+
+
+def _bound(host: str, port: int | None) -> socket.socket:
+    """A listening socket. Raises PortTaken, InvalidConfig."""
+    ports = [*range(DEFAULT_PORT, DEFAULT_PORT + _NEXT_PORTS), 0] if port is None else [port]
+    for number in ports:
+        try:
+            return _listening(host, number)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise InvalidConfig(f"cannot listen on {host}:{number}: {error}") from error
+    raise PortTaken(
+        f"port {port} of {host} is in use: pass another --port, or none for the next free one"
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Raises OSError."""
+    kind = socket.SOCK_STREAM
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=kind)[0]
+    made = socket.socket(family, kind)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        # At once: Linux lets two sockets bind to a port on which none listens yet.
+        made.listen(_WAITING)
+    except OSError:
+        made.close()
+        raise
+    made.setblocking(False)
+    return made
+
+
+def _name_of(host: str) -> str:
+    """How a browser calls the server: an address for all interfaces is none to call."""
+    return socket.gethostname() if host in ("0.0.0.0", "::", "") else host

@@ -1,0 +1,21 @@
+// The names of few curves under their chart, with colour, dash and the newest value.
+
+import { html } from "../../vendor/htm-preact.module.js";
+import { MANY } from "./curve_scenes.js";
+import { short } from "./pure/numbers.js";
+import { strokeOf, useTheme } from "./theme.js";
+
+export function Legend({ curves, slots, store, hovered, best, onPick }) {
+  const theme = useTheme();
+  if (curves.length > MANY) return html`<p class="chart-note">${curves.length.toLocaleString("en")} curves: point at one to see its name.</p>`;
+  return html`<ul class="chart-legend">
+    ${curves.map(({ id, raw }) => html`<li key=${id}>
+      <button type="button" class=${hovered === id ? "chart-key chart-hovered" : "chart-key"} onClick=${(event) => onPick(id, event)}
+        onPointerEnter=${() => store.hover(id)} onPointerLeave=${() => store.hover(null)} onFocus=${() => store.hover(id)} onBlur=${() => store.hover(null)}>
+        <${Dash} ...${strokeOf(theme, slots.get(id))} /> ${store.value(id, "name") ?? id}${id === best && html` <span class="chart-best" title="best trial">★<span class="chart-unseen"> best</span></span>`}
+        <span class="chart-value">${short(raw.findLast((value) => value !== null))}</span>
+      </button></li>`)}
+  </ul>`;
+}
+
+const Dash = ({ color, type }) => html`<svg width="28" height="8" aria-hidden="true"><line x1="0" y1="4" x2="28" y2="4" stroke=${color} stroke-width="3" stroke-dasharray=${type === "solid" ? "" : type.join(" ")} /></svg>`;

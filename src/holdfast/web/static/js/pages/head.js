@@ -1,0 +1,42 @@
+// How an experiment is doing, in one card.
+
+import { count, duration, left, number, percent } from "../format.js";
+import { conditionOf, stateOf } from "../words.js";
+import { html, Age, Progress, State } from "../ui.js";
+
+const ORDER = ["RUNNING", "STARTING", "STOPPING", "PAUSED", "PENDING", "TERMINATED", "ERROR"];
+
+/** `5.2 reports/s`, `140 trials/h`. */
+function throughput({ reports_per_s, trials_per_hour }) {
+  const reports = typeof reports_per_s === "number" && (reports_per_s >= 0.1 ? `${number(+reports_per_s.toPrecision(3))} reports/s` : `${number(+(reports_per_s * 60).toPrecision(3))} reports/min`);
+  const trials = typeof trials_per_hour === "number" && `${number(+trials_per_hour.toPrecision(3))} trials/h`;
+  return [reports, trials].filter(Boolean);
+}
+
+export function Head({ store, facts }) {
+  const { progress } = facts;
+  const isLive = facts.state === "live";
+  const counts = store.counts();
+  const done = (counts.TERMINATED ?? 0) + (counts.ERROR ?? 0);
+  const total = facts.total ?? null;
+  const pace = throughput(progress);
+  const words = [percent(progress.share), isLive ? left(progress.left_s) : ""].filter(Boolean).join(", ");
+  return html`<section class="card" aria-label="Progress">
+    <div class="row headline"><${State} of=${conditionOf(facts.state)} />
+      <span>${facts.trainable && html`<span class="mono">${facts.trainable}</span>`}${facts.metric && html` <span class="dim">${facts.mode === "min" ? "minimises" : "maximises"}</span> <span class="mono">${facts.metric}</span>`}</span>
+      ${Object.entries(facts.tags ?? {}).map(([name, value]) => html`<span class="tag" key=${name} title=${`${name}=${value}`}>${name}${value === "" ? "" : `=${value}`}</span>`)}
+      <span class="grow"></span><span class="dim">last record <${Age} at=${facts.updated_at} /></span></div>
+    <${Progress} share=${progress.share} text=${words} label="Progress of the experiment" />
+    <div class="tiles">
+      <${Tile} label="Trials ended" figure=${`${done.toLocaleString("en")}${total === null ? "" : ` of ${total.toLocaleString("en")}`}`} />
+      <${Tile} label="Time left" figure=${isLive ? left(progress.left_s).replace(/ left$/, "") || "not known yet" : facts.state === "interrupted" ? "interrupted" : "ended"} />
+      <${Tile} label="Throughput" figure=${pace[0] ?? (isLive ? "no report yet" : "–")} more=${pace[1]} />
+      <${Tile} label="Begun" figure=${html`<${Age} at=${facts.began_at} />`} more=${`active for ${duration(facts.active_s)}${facts.restores > 0 ? `, ${count(facts.restores, "restore")}` : ""}`} />
+      <div class="tile states"><div class="label">States</div><div class="row">${ORDER.filter((status) => counts[status]).map((status) => html`<span key=${status} class="nowrap"><b>${counts[status].toLocaleString("en")}</b> <${State} of=${stateOf(status)} /></span>`)}${facts.not_created > 0 && html`<span class="dim nowrap">${facts.not_created.toLocaleString("en")} not created yet</span>`}</div></div>
+    </div>
+    ${facts.state !== "live" && facts.ending && html`<p class="wrap ending"><span class="dim">Ended:</span> ${facts.ending.slice(0, 1000)}</p>`}
+    ${facts.state === "interrupted" && html`<p class="dim">To continue it: <code class="wrap">holdfast resume ${facts.path}</code></p>`}
+  </section>`;
+}
+
+const Tile = ({ label, figure, more }) => html`<div class="tile"><div class="label">${label}</div><div class="figure">${figure}</div>${more && html`<div class="dim small">${more}</div>`}</div>`;

@@ -1,0 +1,217 @@
+// The table of trials: only the rows that are in sight are drawn, so that ten thousand stay smooth.
+
+import { clock, duration, number, plain, shortened } from "./format.js";
+import { hashOf } from "./route.js";
+import { COLUMNS } from "./store.js";
+import { stateOf } from "./words.js";
+import { html, Age, Icon, State, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
+
+const ROW = 33;
+const MARGIN_ROWS = 6;
+const CHECK_WIDTH = 40;
+
+const TITLES = {
+  id: "Trial", index: "#", name: "Name", status: "State", stop_reason: "Stop reason", why: "Why it ended", iteration: "Iteration",
+  attempt: "Attempt", failures: "Failures", time_total_s: "Time trained", began_at: "Started", reported_at: "Last report", node: "Node", note: "Note",
+  checkpoint: "Checkpoint", error: "Error", is_added: "Added by a person", is_held: "Held by a person", pausing: "Pause requested",
+};
+
+/** The name of a column for a reader. */
+export function titleOf(key, facts) {
+  if (key === "value") return facts.metric ?? "Value";
+  return TITLES[key] ?? key.replace(/^(config|metrics)\//, "");
+}
+
+/** The columns that a table has unless the user chose others. */
+export function usualColumns(store, facts) {
+  const known = (key) => store.column(key) !== undefined;
+  const has = (key) => (store.column(key) ?? []).some((value) => value !== null && value !== 0 && value !== "" && value !== false);
+  const metrics = (facts.metrics ?? []).filter((name) => name !== facts.metric).slice(0, 3);
+  return [
+    "id", "status", ...(facts.metric ? ["value"] : []), "iteration",
+    ...(facts.varied ?? []).slice(0, 6).map((name) => `config/${name}`).filter(known),
+    ...metrics.map((name) => `metrics/${name}`).filter(known),
+    "time_total_s", "reported_at",
+    ...["failures", "error", "note", "node"].filter(has),
+  ];
+}
+
+const kindOf = (key) => (key === "id" ? "id" : key === "status" ? "status" : COLUMNS[key] ?? "any");
+
+function widthOf(key, store, facts) {
+  const title = titleOf(key, facts).length * 7.6 + 44;
+  const kind = kindOf(key);
+  if (kind === "id") return Math.min(320, 100 + 8.3 * Math.max(8, ...store.ids.slice(0, 20).map((id) => id.length)));
+  if (kind === "status") return 158;
+  if (kind === "text") return key === "error" || key === "why" ? 300 : 160;
+  if (kind !== "any") return Math.max(100, Math.min(180, title));
+  const values = store.column(key) ?? [];
+  const sample = values.slice(0, 60).map((value) => Math.min(24, plain(value).length) * 7.8 + 26);
+  return Math.max(84, Math.min(220, title), ...sample);
+}
+
+const isRight = (key, store) => ["number", "seconds"].includes(kindOf(key)) || (kindOf(key) === "any" && typeof (store.column(key) ?? []).find((value) => value !== null) === "number");
+
+/** While the pointer is over the rows, they keep their places: what one is about to click does not move away. */
+function useSteady(ids, query) {
+  const held = useRef(null);
+  const shown = useRef(ids);
+  if (held.current !== null && held.current.query === query) {
+    const wanted = new Set(ids);
+    const kept = held.current.ids.filter((id) => wanted.delete(id));
+    shown.current = wanted.size === 0 ? kept : [...kept, ...wanted];
+  } else {
+    held.current = null;
+    shown.current = ids;
+  }
+  const hold = () => {
+    held.current ??= { ids: shown.current, query };
+  };
+  const release = () => {
+    held.current = null;
+  };
+  return [shown.current, hold, release];
+}
+
+function useHovered(store) {
+  const [hovered, setHovered] = useState(store.hovered);
+  useEffect(() => store.subscribe(() => setHovered(store.hovered)), [store]);
+  return hovered;
+}
+
+/** `ids` are the trials to show in their order; `sort` is a column, with "-" before it for the largest first. */
+export function TrialTable({ store, facts, ids, columns, sort, onSort, selection, onSelect, best, query }) {
+  const [rows, hold, release] = useSteady(ids, query);
+  const [view, setView] = useState({ top: 0, height: 480 });
+  const [active, setActive] = useState(null);
+  const anchor = useRef(null);
+  const box = useRef();
+  const hovered = useHovered(store);
+  const activeAt = active === null ? -1 : rows.indexOf(active);
+
+  useLayoutEffect(() => {
+    const measure = () => box.current && setView((old) => ({ ...old, height: box.current.clientHeight }));
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+
+  const toggle = (id, isOn) => {
+    const next = new Set(selection);
+    if (isOn ?? !next.has(id)) next.add(id);
+    else next.delete(id);
+    anchor.current = id;
+    onSelect(next);
+  };
+  const extend = (id) => {
+    const [from, to] = [rows.indexOf(anchor.current ?? id), rows.indexOf(id)].sort((a, b) => a - b);
+    onSelect(new Set([...selection, ...rows.slice(Math.max(0, from), to + 1)]));
+  };
+  const chosen = (id, event) => {
+    setActive(id);
+    if (event.shiftKey && anchor.current !== null) extend(id);
+    else toggle(id);
+  };
+
+  const goTo = (at, isExtending) => {
+    if (rows.length === 0) return;
+    const next = Math.max(0, Math.min(rows.length - 1, at));
+    if (isExtending) {
+      anchor.current ??= active ?? rows[next];
+      extend(rows[next]);
+    } else {
+      anchor.current = rows[next];
+    }
+    setActive(rows[next]);
+    const visible = box.current.clientHeight - 2 * ROW;
+    if (next * ROW < box.current.scrollTop) box.current.scrollTop = next * ROW;
+    else if (next * ROW > box.current.scrollTop + visible) box.current.scrollTop = next * ROW - visible;
+  };
+
+  const pressed = (event) => {
+    if (event.target !== box.current) return;
+    const page = Math.max(1, Math.floor(view.height / ROW) - 2);
+    const steps = { ArrowDown: activeAt + 1, ArrowUp: activeAt - 1, PageDown: activeAt + page, PageUp: activeAt - page, Home: 0, End: rows.length - 1 };
+    if (event.key in steps && !event.altKey && !event.ctrlKey && !event.metaKey) goTo(steps[event.key], event.shiftKey);
+    else if (event.key === " " && activeAt >= 0) toggle(active);
+    else if (event.key === "Enter" && activeAt >= 0) location.hash = hashOf({ page: "trial", key: facts.key, trial: active });
+    else if (event.key === "a" && (event.ctrlKey || event.metaKey)) onSelect(new Set(rows));
+    else if (event.key === "Escape" && selection.size > 0) onSelect(new Set());
+    else return;
+    event.preventDefault();
+  };
+
+  const first = Math.max(0, Math.floor(view.top / ROW) - MARGIN_ROWS);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN_ROWS);
+  const widths = columns.map((key) => Math.round(widthOf(key, store, facts)));
+  const template = `${CHECK_WIDTH}px ${widths.map((width) => `minmax(${width}px, ${width}fr)`).join(" ")}`;
+  const total = widths.reduce((sum, width) => sum + width, CHECK_WIDTH);
+  const rightAligned = new Set(columns.filter((key) => isRight(key, store)));
+  const selectedShown = rows.reduce((n, id) => n + selection.has(id), 0);
+  return html`<div class="grid" role="grid" id="trials-grid" ref=${box} tabindex="0" aria-label="Trials" aria-multiselectable="true" aria-rowcount=${rows.length + 1} aria-colcount=${columns.length + 1}
+      aria-activedescendant=${activeAt >= first && activeAt < last ? `row-${activeAt}` : null} aria-describedby="grid-help"
+      style=${{ "--columns": template, "--rows": Math.max(1, rows.length), "--width": `${total}px` }} onKeyDown=${pressed} onScroll=${(event) => setView({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}
+      onPointerEnter=${hold} onPointerLeave=${() => { release(); store.hover(null); }} onFocus=${(event) => event.target === box.current && active === null && rows.length > 0 && setActive(rows[0])}>
+    <div role="rowgroup" class="grid-head"><div role="row" aria-rowindex="1" class="grid-row">
+      <div role="columnheader" class="cell check" aria-colindex="1"><${AllBox} all=${rows} count=${selectedShown} onSelect=${onSelect} selection=${selection} /></div>
+      ${columns.map((key, at) => html`<${Header} key=${key} name=${key} title=${titleOf(key, facts)} at=${at} sort=${sort} onSort=${onSort} isRight=${rightAligned.has(key)} />`)}
+    </div></div>
+    <div role="rowgroup" class="grid-body" style=${{ height: `${rows.length * ROW}px` }}>
+      ${rows.slice(first, last).map((id, offset) => html`<${Row} key=${id} id=${id} at=${first + offset} store=${store} facts=${facts} columns=${columns} rightAligned=${rightAligned}
+        isSelected=${selection.has(id)} isActive=${id === active} isHovered=${id === hovered} isBest=${id === best || facts.pareto_front?.includes(id)} chosen=${chosen} version=${store.version} />`)}
+    </div>
+  </div>
+  <p class="hidden" id="grid-help">Arrow keys move, Space selects, Enter opens a trial.</p>`;
+}
+
+function AllBox({ all, count, selection, onSelect }) {
+  const box = useRef();
+  useLayoutEffect(() => {
+    box.current.indeterminate = count > 0 && count < all.length;
+  });
+  const change = (event) => {
+    const next = new Set(selection);
+    for (const id of all) event.target.checked ? next.add(id) : next.delete(id);
+    onSelect(next);
+  };
+  return html`<input ref=${box} type="checkbox" id="select-all" aria-label=${`Select all ${all.length} shown`} checked=${all.length > 0 && count === all.length} onChange=${change} />`;
+}
+
+function Header({ name, title, at, sort, onSort, isRight: right }) {
+  const is = sort === name || sort === `-${name}`;
+  const descends = is && sort.startsWith("-");
+  return html`<div role="columnheader" class=${`cell ${right ? "right" : ""} c-${kindOf(name)}`} aria-colindex=${at + 2} aria-sort=${is ? (descends ? "descending" : "ascending") : null}>
+    <button type="button" title=${`Sort by ${title}`} onClick=${() => onSort(is && !descends ? `-${name}` : name)}><span class="cut">${shortened(title, 60).text}</span>${is && html`<span aria-hidden="true">${descends ? "↓" : "↑"}</span>`}</button>
+  </div>`;
+}
+
+function Row({ id, at, store, facts, columns, rightAligned, isSelected, isActive, isHovered, isBest, chosen }) {
+  const name = ["grid-row", isSelected && "selected", isActive && "active", isHovered && "hovered"].filter(Boolean).join(" ");
+  const clicked = (event) => {
+    if (event.target.closest("a, input") || String(window.getSelection()) !== "") return;
+    chosen(id, event);
+  };
+  return html`<div role="row" id=${`row-${at}`} class=${name} data-trial=${id} aria-rowindex=${at + 2} aria-selected=${String(isSelected)} style=${{ transform: `translateY(${at * ROW}px)` }}
+      onClick=${clicked} onMouseDown=${(event) => event.shiftKey && event.preventDefault()} onPointerEnter=${() => store.hover(id)}>
+    <div role="gridcell" class="cell check" aria-colindex="1"><input type="checkbox" tabindex="-1" aria-label=${`Select trial ${id}`} checked=${isSelected} onClick=${(event) => chosen(id, event)} /></div>
+    ${columns.map((key, column) => html`<div role="gridcell" key=${key} aria-colindex=${column + 2} class=${`cell c-${kindOf(key)} ${rightAligned.has(key) ? "right" : ""}`}><${Cell} name=${key} id=${id} store=${store} facts=${facts} isBest=${isBest} /></div>`)}
+  </div>`;
+}
+
+function Cell({ name, id, store, facts, isBest }) {
+  const value = store.value(id, name);
+  const of = (key) => store.value(id, key);
+  if (name === "id") {
+    return html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })} title=${shortened(of("name") ?? id).text}>${id}</a>${isBest && html`<span class="star" title="The best trial"><${Icon} name="star" /><span class="hidden">best</span></span>`}${of("note") && html`<span class="dim" title=${shortened(of("note")).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`;
+  }
+  if (name === "status") return html`<${State} of=${stateOf(value, of("stop_reason"), of("pausing"))} />`;
+  if (value === null) return html`<span class="dim" aria-label="none">–</span>`;
+  const kind = kindOf(name);
+  if (kind === "seconds") return duration(value);
+  if (kind === "time") return html`<${Age} at=${value} />`;
+  if (kind === "flag") return value ? "yes" : html`<span class="dim">no</span>`;
+  if (typeof value === "number") return html`<span title=${String(value)}>${number(value)}</span>`;
+  const short = shortened(plain(value), 120).text;
+  return html`<span class="cut" title=${shortened(plain(value)).text}>${short}</span>`;
+}

@@ -1,0 +1,58 @@
+// The words, symbols and colours of states. No DOM in here.
+
+const ENDS = {
+  pruned: ["pruned", "pruned", "dim"],
+  user: ["stopped by a person", "stopped", "dim"],
+  stopper: ["stop condition met", "stopped", "dim"],
+  stopped: ["stopped by the scheduler", "stopped", "dim"],
+  budget: ["out of time budget", "stopped", "dim"],
+  interrupted: ["interrupted", "paused", "held"],
+};
+
+const STATUSES = {
+  RUNNING: ["running", "running", "accent"],
+  PENDING: ["waiting", "waiting", "dim"],
+  STARTING: ["starting", "starting", "accent"],
+  STOPPING: ["stopping", "stopped", "dim"],
+  PAUSED: ["paused", "paused", "held"],
+  TERMINATED: ["finished", "done", "good"],
+  ERROR: ["failed", "failed", "bad"],
+};
+
+const CONDITIONS = {
+  live: ["running", "running", "accent"],
+  finished: ["finished", "done", "good"],
+  errored: ["ended with errors", "failed", "bad"],
+  interrupted: ["interrupted", "paused", "held"],
+  "not begun": ["not begun", "waiting", "dim"],
+  unreadable: ["unreadable", "warning", "bad"],
+};
+
+const ATTEMPTS = {
+  running: ["running", "running", "accent"],
+  finished: ["finished", "done", "good"],
+  failed: ["failed", "failed", "bad"],
+  stopped: ["stopped", "stopped", "dim"],
+  paused: ["paused", "paused", "held"],
+  interrupted: ["interrupted", "paused", "held"],
+  lost: ["lost", "failed", "bad"],
+  preempted: ["preempted", "stopped", "held"],
+};
+
+const state = (table, name) => {
+  const [word, symbol, tone] = Object.hasOwn(table, name) ? table[name] : [String(name ?? "unknown").slice(0, 40), "unknown", "dim"];
+  return { word, symbol, tone };
+};
+
+/** Word, symbol and colour of a trial's state. Why it has stopped says more than TERMINATED does. */
+export function stateOf(status, stopReason = null, pausing = false) {
+  if (status === "RUNNING" && pausing) return { word: "pausing", symbol: "paused", tone: "held" };
+  if (status === "TERMINATED" && Object.hasOwn(ENDS, stopReason ?? "")) return state(ENDS, stopReason);
+  return state(STATUSES, status);
+}
+
+export const stateWord = (status, stopReason) => stateOf(status, stopReason).word;
+export const conditionOf = (name) => state(CONDITIONS, name);
+export const attemptEnd = (name) => state(ATTEMPTS, name);
+
+export const isFinal = (status) => status === "TERMINATED" || status === "ERROR";

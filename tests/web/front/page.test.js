@@ -1,0 +1,126 @@
+// Addresses, logs, configurations as they are typed, and comparisons.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { jointId, jointRows, jointStore, rowsOf } from "../../../src/holdfast/web/static/js/compared.js";
+import { configOf, jsonOf, textsOf } from "../../../src/holdfast/web/static/js/config_form.js";
+import { compareView, comparedThings, hashOf, routeOf } from "../../../src/holdfast/web/static/js/route.js";
+import { Tail } from "../../../src/holdfast/web/static/js/tail.js";
+import { stateOf } from "../../../src/holdfast/web/static/js/words.js";
+
+const KEY = "team a/<b>&?#%:,";
+
+test("an address is read as it was written", () => {
+  for (const route of [
+    { page: "experiments", view: { q: "lr=1 & 2" } },
+    { page: "experiment", key: KEY, view: { f: 'lr < 1 and opt == "a&b"', sel: "a,b" } },
+    { page: "trial", key: KEY, trial: "x/y", view: {} },
+    { page: "compare", view: compareView([{ key: KEY }, { key: KEY, trial: "a:b,c" }]) },
+  ]) {
+    const { view, ...rest } = routeOf(hashOf(route));
+    const { view: expected, ...place } = route;
+    assert.deepEqual(rest, place);
+    assert.deepEqual({ ...view }, Object.fromEntries(Object.entries(expected).filter(([, text]) => text !== "")));
+  }
+});
+
+test("what is compared is in the address", () => {
+  const things = [{ key: KEY }, { key: "other" }, { key: KEY, trial: "a:b,c" }];
+  assert.deepEqual(comparedThings(routeOf(hashOf({ page: "compare", view: compareView(things) })).view), things);
+  assert.deepEqual(comparedThings({}), []);
+});
+
+test("a broken address is a page that says so", () => {
+  assert.equal(routeOf("#/nowhere/at/all").page, "unknown");
+  assert.equal(routeOf("#/e/%E0%A4%A").key, "%E0%A4%A");
+  assert.equal(routeOf("").page, "experiments");
+});
+
+const piece = (offset, text, size = offset + text.length) => ({ offset, text, next: offset + text.length, size });
+
+test("a log grows by what is new, and keeps its last part", () => {
+  const tail = new Tail(30);
+  assert.equal(tail.take(piece(0, "first line\n", 22)), true);
+  assert.equal(tail.take(piece(11, "second line")), false);
+  assert.equal(tail.text, "first line\nsecond line");
+  tail.take(piece(22, "\nthird and last line\n"));
+  assert.equal(tail.text, "third and last line\n");
+  assert.equal(tail.isCut, true);
+});
+
+test("a log that was begun again replaces the old one", () => {
+  const tail = new Tail();
+  tail.take(piece(0, "old"));
+  tail.take(piece(0, "new"));
+  assert.equal(tail.text, "new");
+});
+
+test("a terminal's colours and a progress bar's earlier states are left out", () => {
+  const tail = new Tail();
+  tail.take(piece(0, "\u001b[31mred\u001b[0m\r\n10%\r50%\r"));
+  assert.equal(tail.text, "red\n50%\r");
+  tail.take(piece(tail.next, "99%\n"));
+  assert.equal(tail.text, "red\n99%\n");
+});
+
+test("a search in a log finds each place, in capitals or not", () => {
+  const tail = new Tail();
+  tail.take(piece(0, "Loss loss LOSS"));
+  assert.deepEqual(tail.find("loss"), [0, 5, 10]);
+  assert.deepEqual(tail.find(""), []);
+});
+
+const SPACE = [
+  { name: "lr", kind: "loguniform", choices: [] },
+  { name: "model/depth", kind: "randint", choices: null },
+  { name: "opt", kind: "choice", choices: ["adam", null, 3] },
+  { name: "other", kind: "sample_from", choices: null },
+];
+
+test("the form of a configuration gives back what it was filled with", () => {
+  const config = { lr: 0.001, model: { depth: 3 }, opt: null, other: { a: [1] } };
+  assert.deepEqual(configOf(SPACE, textsOf(SPACE, config)), config);
+  assert.deepEqual(configOf(SPACE, textsOf(SPACE, null)), {});
+});
+
+test("the form refuses what is not a number where one is needed", () => {
+  assert.throws(() => configOf(SPACE, { lr: "fast" }), /lr must be a number. It is “fast”/);
+  assert.throws(() => configOf(SPACE, { "model/depth": "1.5" }), /model\/depth must be a whole number/);
+});
+
+test("a name of an object's part is a name like others", () => {
+  const config = configOf([{ name: "__proto__/x", kind: "uniform", choices: null }], Object.assign(Object.create(null), { "__proto__/x": "1" }));
+  assert.equal(JSON.stringify(config), '{"__proto__":{"x":1}}');
+});
+
+test("JSON that is not an object is refused with a sentence", () => {
+  assert.deepEqual(jsonOf('{"lr": 1}'), { lr: 1 });
+  assert.throws(() => jsonOf("{lr: 1}"), /The config is not JSON/);
+  assert.throws(() => jsonOf("[1]"), /The config must be an object/);
+});
+
+test("trials of two experiments are one store, and each is asked for its own rows", async () => {
+  const things = [{ key: KEY, trial: { trial_id: "a", params: { lr: 1 } } }, { key: "other", trial: { trial_id: "a", params: { lr: 2 } } }];
+  const [first, second] = things.map(({ key, trial }) => jointId(key, trial.trial_id));
+  assert.deepEqual([...jointStore(things).params.lr], [1, 2]);
+  const asked = [];
+  const rows = jointRows(async (key, { trials, points }) => {
+    asked.push([key, trials, points]);
+    return { trials: { a: { from: 1 } }, missing: {} };
+  });
+  const answer = await rows("", { trials: [first, `${second}:120`], points: 9 });
+  assert.deepEqual(asked, [[KEY, ["a"], 9], ["other", ["a:120"], 9]]);
+  assert.deepEqual(Object.keys(answer.trials), [first, second]);
+});
+
+test("parameters that differ come first in a comparison", () => {
+  const rows = rowsOf([{ same: 1, lr: 0.1 }, { same: 1, lr: 0.2, only: 3 }]);
+  assert.deepEqual(rows.map(({ name, differs }) => [name, differs]), [["lr", true], ["only", true], ["same", false]]);
+});
+
+test("each state has a word and a symbol, also one that a later version may add", () => {
+  assert.deepEqual(stateOf("TERMINATED", "pruned"), { word: "pruned", symbol: "pruned", tone: "dim" });
+  assert.equal(stateOf("RUNNING", null, true).word, "pausing");
+  assert.equal(stateOf("constructor").word, "constructor");
+});

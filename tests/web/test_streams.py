@@ -1,0 +1,327 @@
+"""Streams of the page: each change reaches every browser, and a slow or gone one costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from holdfast.experiment.page.followed import FollowedExperiment
+from holdfast.syncer.errors import StorageUnavailable
+from holdfast.web import connections, following
+from tests.rig.processes import PATIENCE_S
+from tests.rig.recorded import RecordedExperiment
+from tests.rig.web import Browser, Events, Served, served
+
+pytestmark = pytest.mark.server
+
+PATH = "/api/e/digits/stream"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
+    made = RecordedExperiment(tmp_path / "place" / "digits", metric="loss", mode="min")
+    made.begin({"lr": 0.1})
+    made.begin({"lr": 0.2})
+    made.report("d2a66_00000", {"loss": 1.0})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def serving(run: RecordedExperiment) -> Iterator[Served]:
+    with served(run.layout.root.parent) as made:
+        yield made
+
+
+@pytest.fixture
+def browser(serving: Served) -> Browser:
+    return serving.browser()
+
+
+def version_of(browser: Browser) -> int:
+    return int(browser.get("/api/e/digits/trials").json["version"])
+
+
+def next_trials(events: Events) -> dict[str, Any]:
+    """The trials of the next event that has any, by their ids."""
+    while True:
+        found = events.next("trials")[1]["trials"]
+        if found:
+            return {one["trial_id"]: one for one in found}
+
+
+def test_a_report_reaches_every_browser(browser: Browser, run: RecordedExperiment) -> None:
+    version = version_of(browser)
+    with browser.stream(f"{PATH}?version={version}") as one, browser.stream(PATH) as other:
+        for events in (one, other):
+            assert events.next()[0] == "facts"
+        run.report("d2a66_00001", {"loss": 0.5})
+        for events in (one, other):
+            found = next_trials(events)
+            assert found.keys() == {"d2a66_00001"}
+            assert found["d2a66_00001"]["metrics"] == {"loss": 0.5}
+        run.report("d2a66_00001", {"loss": float("nan")})
+        assert next_trials(one)["d2a66_00001"]["metrics"] == {"loss": "NaN"}
+
+
+def test_what_changed_while_the_browser_was_away_comes_first(
+    browser: Browser, run: RecordedExperiment
+) -> None:
+    version = version_of(browser)
+    run.report("d2a66_00001", {"loss": 0.5})
+    run.begin({"lr": 0.3})
+    with browser.stream(f"{PATH}?version={version}") as events:
+        assert next_trials(events).keys() == {"d2a66_00001", "d2a66_00002"}
+
+
+def test_the_number_of_the_last_event_counts_more_than_the_address(
+    browser: Browser, run: RecordedExperiment
+) -> None:
+    version = version_of(browser)
+    headers = {"Last-Event-ID": str(version)}
+    with browser.stream(f"{PATH}?version=1", **headers) as events:
+        assert events.next()[0] == "facts"  # no reset: the page has everything
+
+
+def test_a_new_run_in_the_folder_resets_the_page(
+    browser: Browser, run: RecordedExperiment
+) -> None:
+    with browser.stream(PATH) as events:
+        events.next("facts")
+        run.close()
+        again = RecordedExperiment(run.layout.root, run="e3b77", metric="loss", mode="min")
+        again.begin({"lr": 0.9})
+        assert events.next("reset") == ("reset", {})
+        assert browser.get("/api/e/digits/trials").json["ids"] == ["e3b77_00000"]
+        again.report("e3b77_00000", {"loss": 0.1})
+        assert next_trials(events).keys() == {"e3b77_00000"}
+        again.close()
+
+
+def test_the_stream_of_a_deleted_experiment_ends(
+    browser: Browser, run: RecordedExperiment
+) -> None:
+    with browser.stream(PATH) as events:
+        events.next("facts")
+        run.layout.root.rename(run.layout.root.parent.parent / "elsewhere")
+        assert events.ends()
+
+
+def test_a_disk_that_does_not_answer_is_a_trouble_until_it_does(
+    browser: Browser, run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, is_broken = FollowedExperiment.look, threading.Event()
+
+    def looks(self: FollowedExperiment) -> Any:
+        if is_broken.is_set():
+            raise StorageUnavailable("read", "digits", "it does not answer")
+        return look(self)
+
+    monkeypatch.setattr(FollowedExperiment, "look", looks)
+    with browser.stream(PATH) as events:
+        events.next("facts")
+        is_broken.set()
+        assert "does not answer" in events.next("trouble")[1]["text"]
+        is_broken.clear()
+        assert events.next("trouble") == ("trouble", {"text": ""})
+        run.report("d2a66_00001", {"loss": 0.5})
+        assert next_trials(events).keys() == {"d2a66_00001"}
+
+
+def test_the_list_comes_again_when_an_experiment_changes(
+    browser: Browser, run: RecordedExperiment
+) -> None:
+    with browser.stream("/api/experiments/stream") as events:
+        first = events.next("experiments")[1]["experiments"]
+        assert [one["key"] for one in first] == ["digits"]
+        other = RecordedExperiment(run.layout.root.parent / "other")
+        other.begin({})
+        second = events.next("experiments")[1]["experiments"]
+        assert {one["key"] for one in second} == {"digits", "other"}
+        other.close()
+
+
+def test_however_many_watch_each_record_is_read_once(
+    browser: Browser, run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    changed_since = FollowedExperiment.changed_since
+
+    def counted(self: FollowedExperiment, version: int) -> Any:
+        asked.append(version)
+        return changed_since(self, version)
+
+    monkeypatch.setattr(FollowedExperiment, "changed_since", counted)
+    version = version_of(browser)
+    streams = [browser.stream(f"{PATH}?version={version}") for _ in range(5)]
+    several = [stream.__enter__() for stream in streams]
+    for events in several:
+        events.next("facts")
+    asked.clear()
+    run.report("d2a66_00001", {"loss": 0.5})
+    for events in several:
+        assert next_trials(events).keys() == {"d2a66_00001"}
+    assert len(set(asked)) == len(asked)
+    for stream in streams:
+        stream.__exit__(None, None, None)
+
+
+def slow_socket(serving: Served, browser: Browser, path: str) -> socket.socket:
+    """A connection of small buffers that has asked for `path`, and reads nothing yet."""
+    serving.server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    sock = socket.create_connection(("127.0.0.1", serving.address.port), timeout=PATIENCE_S)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    head = f"GET {path} HTTP/1.1\r\nHost: {browser.host}\r\nCookie: {browser.cookie}\r\n\r\n"
+    sock.sendall(head.encode())
+    return sock
+
+
+def test_a_browser_that_does_not_read_delays_no_other(
+    serving: Served, browser: Browser, run: RecordedExperiment
+) -> None:
+    """It gets what has changed as one event, once it reads; nothing waits for it meanwhile."""
+    large, rounds = "x" * 2_000, 3
+    ids = [run.begin({"text": large}) for _ in range(40)]
+    version = version_of(browser)
+    sock = slow_socket(serving, browser, f"{PATH}?version={version}")
+    with browser.stream(f"{PATH}?version={version}") as events:
+        events.next("facts")
+        for loss in range(rounds):
+            for trial_id in ids:
+                run.report(trial_id, {"loss": loss})
+            seen: dict[str, Any] = {}
+            while any(seen.get(one, {}).get("metrics", {}).get("loss") != loss for one in ids):
+                seen |= next_trials(events)
+    answer = http.client.HTTPResponse(sock)
+    answer.begin()
+    slow, last = Events(answer), dict[str, Any]()
+    while any(last.get(one, {}).get("metrics", {}).get("loss") != rounds - 1 for one in ids):
+        last |= next_trials(slow)
+    answer.close()
+    sock.close()
+
+
+def test_one_that_never_reads_is_cut_off(
+    serving: Served, browser: Browser, run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_READ_S", 0.1)
+    large = run.folder("d2a66_00000") / "large.bin"
+    large.parent.mkdir(parents=True, exist_ok=True)
+    large.write_bytes(bytes(1 << 20))
+    path = "/api/e/digits/t/d2a66_00000/file?path=large.bin"
+    with slow_socket(serving, browser, path) as sock:
+        until(serving, lambda: not connections_of(serving))
+        assert is_cut(sock)
+
+
+def connections_of(serving: Served) -> int:
+    server = serving.server._uvicorn
+    assert server is not None
+    return len(server.server_state.connections)
+
+
+def until(serving: Served, is_done: Callable[[], bool]) -> None:
+    """Wait in the server's loop."""
+
+    async def done() -> None:
+        while not is_done():  # noqa: ASYNC110  the server has no event for it
+            await asyncio.sleep(0.02)
+
+    asyncio.run_coroutine_threadsafe(done(), serving.loop).result(PATIENCE_S)
+
+
+def is_cut(sock: socket.socket) -> bool:
+    """Whether the server has ended the connection, perhaps in the middle of an answer."""
+    try:
+        while sock.recv(65_536):
+            pass
+    except ConnectionResetError:
+        return True
+    return True
+
+
+def test_one_that_sends_no_request_is_cut_off(
+    serving: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_SEND_S", 0.1)
+    for sent in (b"", b"GET / HTTP/1.1\r\nHost:"):
+        with socket.create_connection(("127.0.0.1", serving.address.port)) as sock:
+            sock.settimeout(PATIENCE_S)
+            sock.sendall(sent)
+            assert is_cut(sock)
+
+
+def test_the_number_of_connections_is_limited(
+    serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    with browser.stream(PATH) as one, browser.stream(PATH) as two:
+        one.next("facts")
+        two.next("facts")
+        with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+            browser.get("/api/about")
+    until(serving, lambda: not connections_of(serving))
+    assert browser.get("/api/about").status == 200
+
+
+def test_nothing_is_followed_once_nobody_has_looked_for_a_while(
+    serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LINGER_S", 0.1)
+    with browser.stream(PATH) as events:
+        events.next("facts")
+        watched = serving.server._following
+        assert watched is not None
+        assert watched.is_watched
+
+    until(serving, lambda: not watched._experiments)
+    with browser.stream(PATH) as events:  # and again
+        events.next("facts")
+
+
+def test_the_server_ends_within_moments_whatever_is_open(
+    serving: Served, browser: Browser, run: RecordedExperiment
+) -> None:
+    silent = socket.create_connection(("127.0.0.1", serving.address.port))
+    with browser.stream(PATH) as one, browser.stream("/api/experiments/stream") as two:
+        one.next("facts")
+        two.next("experiments")
+        began = time.monotonic()
+        serving.end()
+        assert time.monotonic() - began < PATIENCE_S / 2
+        for events in (one, two):
+            assert events.ends()
+    silent.close()
+
+
+def test_a_last_look_shows_how_it_has_ended(
+    serving: Served, browser: Browser, run: RecordedExperiment
+) -> None:
+    with browser.stream(PATH) as events:
+        events.next("facts")
+        run.report("d2a66_00001", {"loss": 0.25})
+        run.finish("d2a66_00001")
+        serving.loop.call_soon_threadsafe(lambda: serving.server.end(last_look=True))
+        found = next_trials(events)
+        while found["d2a66_00001"]["status"] != "TERMINATED":
+            found = next_trials(events)
+        assert events.ends()
+    serving.thread.join(PATIENCE_S)
+
+
+def test_only_loopback_reaches_it(serving: Served) -> None:
+    here = [
+        one.laddr
+        for one in psutil.Process().net_connections(kind="inet")
+        if one.status == psutil.CONN_LISTEN and one.laddr.port == serving.address.port
+    ]
+    assert [one.ip for one in here] == ["127.0.0.1"]
