@@ -103,6 +103,9 @@ export function plain(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
+/** A text as a sentence: with a capital and a full stop. */
+export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+
 /** A text's beginning, and whether that is all of it. */
 export function shortened(text, length = SHORT) {
   return text.length <= length ? { text, isWhole: true } : { text: `${text.slice(0, length)}…`, isWhole: false };

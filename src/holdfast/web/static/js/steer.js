@@ -5,7 +5,7 @@ import { choicesOf, configOf, jsonOf, textsOf } from "./config_form.js";
 import { count, plain, shortened } from "./format.js";
 import { say } from "./toast.js";
 import { isFinal } from "./words.js";
-import { html, Dialog, Failed, Icon, useEffect, useRef, useState } from "./ui.js";
+import { html, Dialog, Failed, Icon, useLayoutEffect, useRef, useState } from "./ui.js";
 
 /** Sends an order; the reply's sentence is shown. Answers whether the run did it. */
 async function send(key, order) {
@@ -182,7 +182,7 @@ export function Note({ facts, trial, text, onSaved }) {
   const [typed, setTyped] = useState(null);
   const [isSent, sends] = useState(false);
   const area = useRef();
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (typed !== null) area.current?.focus();
   }, [typed === null]);
   const save = async (event) => {

@@ -39,14 +39,14 @@ export function usualColumns(store, facts) {
 const kindOf = (key) => (key === "id" ? "id" : key === "status" ? "status" : COLUMNS[key] ?? "any");
 
 function widthOf(key, store, facts) {
-  const title = titleOf(key, facts).length * 7.6 + 44;
+  const title = titleOf(key, facts).length * 7.6 + 36;
   const kind = kindOf(key);
   if (kind === "id") return Math.min(320, 100 + 8.3 * Math.max(8, ...store.ids.slice(0, 20).map((id) => id.length)));
-  if (kind === "status") return 158;
+  if (kind === "status") return 146;
   if (kind === "text") return key === "error" || key === "why" ? 300 : 160;
-  if (kind !== "any") return Math.max(100, Math.min(180, title));
+  if (kind !== "any") return Math.max(88, Math.min(180, title));
   const values = store.column(key) ?? [];
-  const sample = values.slice(0, 60).map((value) => Math.min(24, plain(value).length) * 7.8 + 26);
+  const sample = values.slice(0, 60).map((value) => Math.min(24, plain(value).length) * 7.8 + 24);
   return Math.max(84, Math.min(220, title), ...sample);
 }
 

@@ -1,5 +1,6 @@
 // What an order was answered: it stays for some seconds in a corner, and is read aloud.
 
+import { sentence } from "./format.js";
 import { html, Icon, useEffect, useReducer } from "./ui.js";
 
 const STAYS_MS = 12_000;
@@ -29,6 +30,6 @@ export function Toasts() {
     listeners.add(redraw);
     return () => listeners.delete(redraw);
   }, []);
-  return html`<div class="toasts" role="status" id="replies">${said.map(({ id, text, isError }) => html`<div class=${`toast ${isError ? "bad" : ""}`} key=${id}><${Icon} name=${isError ? "warning" : "done"} /><span class="wrap">${text}</span>
+  return html`<div class="toasts" role="status" id="replies">${said.map(({ id, text, isError }) => html`<div class=${`toast ${isError ? "bad" : ""}`} key=${id}><${Icon} name=${isError ? "warning" : "done"} /><span class="wrap">${sentence(text)}</span>
     <button type="button" class="icon" aria-label="Dismiss" onClick=${() => unsay(id)}><${Icon} name="close" /></button></div>`)}</div>`;
 }

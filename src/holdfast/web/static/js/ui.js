@@ -1,7 +1,7 @@
 // Small parts that every page uses.
 
 import { html, render, Component, createContext, useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useContext, useReducer, useErrorBoundary } from "../vendor/htm-preact.module.js";
-import { ago, clock, percent, left, shortened } from "./format.js";
+import { ago, clock, left, percent, sentence, shortened } from "./format.js";
 
 export { html, render, Component, createContext, useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useContext, useReducer, useErrorBoundary };
 
@@ -90,7 +90,7 @@ export function Long({ text, length, block = false }) {
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 
 export function Failed({ error, retry }) {
-  return html`<div class="failed" role="alert"><${Icon} name="warning" /><span>${error.message}</span>
+  return html`<div class="failed" role="alert"><${Icon} name="warning" /><span>${sentence(error.message)}</span>
     ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}</div>`;
 }
 

@@ -2,9 +2,9 @@
 
 const ENDS = {
   pruned: ["pruned", "pruned", "dim"],
-  user: ["stopped by a person", "stopped", "dim"],
+  user: ["stopped by hand", "stopped", "dim"],
   stopper: ["stop condition met", "stopped", "dim"],
-  stopped: ["stopped by the scheduler", "stopped", "dim"],
+  stopped: ["stopped", "stopped", "dim"],
   budget: ["out of time budget", "stopped", "dim"],
   interrupted: ["interrupted", "paused", "held"],
 };

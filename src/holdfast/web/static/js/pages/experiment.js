@@ -64,9 +64,9 @@ function Read({ session, view, onView }) {
     <${Head} store=${store} facts=${facts} />
     <${Notices} facts=${facts} />
     <div class="cards">
-      <div class="stack"><${Best} store=${store} facts=${facts} best=${best} />
+      <${Best} store=${store} facts=${facts} best=${best} />
+      <div class="stack"><${Running} store=${store} facts=${facts} onFilter=${onFilter} />
         <${Failures} store=${store} facts=${facts} onFilter=${onFilter} select=${select} /></div>
-      <${Running} store=${store} facts=${facts} onFilter=${onFilter} />
       <${Happened} facts=${facts} />
     </div>
     <${ChartTabs} ...${shared} shown=${shown} api=${api} />

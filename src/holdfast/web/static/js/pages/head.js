@@ -4,7 +4,17 @@ import { count, duration, left, number, percent } from "../format.js";
 import { conditionOf, stateOf } from "../words.js";
 import { html, Age, Progress, State } from "../ui.js";
 
-const ORDER = ["RUNNING", "STARTING", "STOPPING", "PAUSED", "PENDING", "TERMINATED", "ERROR"];
+/** `[{state, n}]` of all trials, by the words of the table. */
+function states(store) {
+  const found = new Map();
+  store.columns.status.forEach((status, at) => {
+    const state = stateOf(status, store.columns.stop_reason[at], store.columns.pausing[at]);
+    found.set(state.word, { state, n: (found.get(state.word)?.n ?? 0) + 1 });
+  });
+  return [...found.values()].sort((a, b) => TONES.indexOf(a.state.tone) - TONES.indexOf(b.state.tone) || b.n - a.n);
+}
+
+const TONES = ["accent", "held", "good", "dim", "bad"];
 
 /** `5.2 reports/s`, `140 trials/h`. */
 function throughput({ reports_per_s, trials_per_hour }) {
@@ -29,10 +39,10 @@ export function Head({ store, facts }) {
     <${Progress} share=${progress.share} text=${words} label="Progress of the experiment" />
     <div class="tiles">
       <${Tile} label="Trials ended" figure=${`${done.toLocaleString("en")}${total === null ? "" : ` of ${total.toLocaleString("en")}`}`} />
-      <${Tile} label="Time left" figure=${isLive ? left(progress.left_s).replace(/ left$/, "") || "not known yet" : facts.state === "interrupted" ? "interrupted" : "ended"} />
+      ${isLive ? html`<${Tile} label="Time left" figure=${left(progress.left_s).replace(/ left$/, "") || "not known yet"} />` : html`<${Tile} label=${facts.state === "interrupted" ? "Interrupted" : "Ended"} figure=${html`<${Age} at=${facts.updated_at} />`} />`}
       <${Tile} label="Throughput" figure=${pace[0] ?? (isLive ? "no report yet" : "–")} more=${pace[1]} />
       <${Tile} label="Begun" figure=${html`<${Age} at=${facts.began_at} />`} more=${`active for ${duration(facts.active_s)}${facts.restores > 0 ? `, ${count(facts.restores, "restore")}` : ""}`} />
-      <div class="tile states"><div class="label">States</div><div class="row">${ORDER.filter((status) => counts[status]).map((status) => html`<span key=${status} class="nowrap"><b>${counts[status].toLocaleString("en")}</b> <${State} of=${stateOf(status)} /></span>`)}${facts.not_created > 0 && html`<span class="dim nowrap">${facts.not_created.toLocaleString("en")} not created yet</span>`}</div></div>
+      <div class="tile states"><div class="label">States</div><div class="row">${states(store).map(({ state, n }) => html`<span key=${state.word} class="nowrap"><b>${n.toLocaleString("en")}</b> <${State} of=${state} /></span>`)}${facts.not_created > 0 && html`<span class="dim nowrap">${facts.not_created.toLocaleString("en")} not created yet</span>`}</div></div>
     </div>
     ${facts.state !== "live" && facts.ending && html`<p class="wrap ending"><span class="dim">Ended:</span> ${facts.ending.slice(0, 1000)}</p>`}
     ${facts.state === "interrupted" && html`<p class="dim">To continue it: <code class="wrap">holdfast resume ${facts.path}</code></p>`}

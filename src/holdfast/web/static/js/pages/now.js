@@ -74,11 +74,11 @@ function Runner({ store, facts, id }) {
 
 export function Failures({ store, facts, onFilter, select }) {
   const causes = facts.failures ?? [];
-  const retried = store.ids.filter((_, at) => store.columns.failures[at] > 0 && store.columns.status[at] !== "ERROR").length;
+  const retried = store.ids.filter((_, at) => store.columns.failures[at] > 0 && store.columns.status[at] !== "ERROR");
   return html`<section class="card" id="failures" aria-label="Failures"><h2>Failures${causes.length > 0 && html` <span class="dim">${count(causes.reduce((sum, { trials }) => sum + trials, 0), "trial")}, ${count(causes.length, "cause")}</span>`}</h2>
     ${causes.length === 0 && html`<${Empty}>No trial has failed for good.<//>`}
     <ul class="list">${causes.slice(0, 20).map((cause, at) => html`<${Cause} key=${at} cause=${cause} store=${store} facts=${facts} select=${select} />`)}</ul>
-    ${retried > 0 && html`<p class="small">${count(retried, "other trial")} failed and ${retried === 1 ? "was" : "were"} retried. <button type="button" class="link" onClick=${() => onFilter("failures > 0 and status != ERROR")}>Show ${retried === 1 ? "it" : "them"} in the table</button></p>`}
+    ${retried.length > 0 && html`<p class="small">${count(retried.length, causes.length > 0 ? "other trial" : "trial")} failed and ${retried.length === 1 ? "was" : "were"} retried: ${retried.slice(0, SHOWN).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />${store.value(id, "failures") > 1 ? ` (${store.value(id, "failures")} times)` : ""}`)}${retried.length > SHOWN ? ", …" : ""}. <button type="button" class="link" onClick=${() => onFilter("failures > 0 and status != ERROR")}>Show ${retried.length === 1 ? "it" : "them"} in the table</button></p>`}
   </section>`;
 }
 

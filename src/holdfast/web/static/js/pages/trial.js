@@ -1,7 +1,7 @@
 // One trial: why it is as it is, and what it wrote.
 
 import { api } from "../api.js";
-import { bytes, clock, count, duration, flat, number, plain } from "../format.js";
+import { bytes, clock, count, duration, flat, number, plain, sentence } from "../format.js";
 import { LogView } from "../log_view.js";
 import { trialHash } from "../links.js";
 import { hashOf, compareView } from "../route.js";
@@ -87,7 +87,6 @@ function Summary({ store, facts, trial, again }) {
   </section>`;
 }
 
-const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`.slice(0, 2000);
 const ordinal = (n) => `${n.toLocaleString("en")}${n % 100 >= 11 && n % 100 <= 13 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] ?? "th"} best`;
 
 function Attempts({ attempts }) {
