@@ -3,9 +3,10 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../../vendor/htm-preact.module.js";
 import { Button, Nothing } from "./controls.js";
-import { Export } from "./export.js";
 import { useDrag } from "./drag.js";
+import { Export } from "./export.js";
 import { useTheme } from "./theme.js";
+import { cut } from "./pure/ticks.js";
 
 let library = null;
 /** ECharts, loaded with the first chart. */
@@ -134,8 +135,8 @@ function Tip({ x, y, nodes, size }) {
 
 /** A tooltip: a heading, and lines of a name and a value. */
 export const tipOf = (heading, lines) => html`
-  <strong>${heading}</strong>
-  <dl>${lines.filter(Boolean).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl>`;
+  <strong>${cut(heading, 160)}</strong>
+  <dl>${lines.filter(Boolean).map(([name, value]) => html`<dt key=${name}>${cut(name, 60)}</dt><dd>${cut(String(value), 240)}</dd>`)}</dl>`;
 
 const MOST_ROWS = 500;
 
@@ -151,4 +152,4 @@ function Table({ columns, rows }) {
     </div>`;
 }
 
-const shown = (value) => (value === null || value === undefined ? "–" : typeof value === "number" ? String(Number(value.toPrecision(6))) : String(value));
+const shown = (value) => (value === null || value === undefined ? "–" : typeof value === "number" ? String(Number(value.toPrecision(6))) : cut(typeof value === "string" ? value : JSON.stringify(value), 240));

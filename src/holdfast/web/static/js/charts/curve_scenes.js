@@ -2,8 +2,10 @@
 
 import { html } from "../../vendor/htm-preact.module.js";
 import { tipOf } from "./base.js";
-import { colors, mixed } from "./pure/colors.js";
+import { STAR } from "./shapes.js";
+import { strokeOf } from "./theme.js";
 import { bands, grid } from "./pure/bands.js";
+import { colors, mixed } from "./pure/colors.js";
 import { pointsEach, pointsOf, ranges } from "./pure/curves.js";
 import { nearestCurve } from "./pure/nearest.js";
 import { counted, moment, short } from "./pure/numbers.js";
@@ -11,7 +13,6 @@ import { isWithin, plot } from "./pure/plot.js";
 import { extent, zoomed } from "./pure/scales.js";
 import { lowerBound } from "./pure/thin.js";
 import { inUnit } from "./pure/ticks.js";
-import { strokeOf } from "./theme.js";
 
 const REACH_PX = 24;
 const RAW_UP_TO = 30;
@@ -122,7 +123,7 @@ function bestMark(data, color, theme) {
   if (last === undefined) return undefined;
   return {
     silent: true,
-    symbol: "path://M0,-10 L2.4,-3.1 9.5,-3.1 3.8,1.2 5.9,8.1 0,3.9 -5.9,8.1 -3.8,1.2 -9.5,-3.1 -2.4,-3.1 Z",
+    symbol: STAR,
     symbolSize: 15,
     itemStyle: { color, borderColor: theme.surface, borderWidth: 1 },
     label: { show: false },

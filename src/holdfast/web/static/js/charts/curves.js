@@ -3,15 +3,16 @@
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../../vendor/htm-preact.module.js";
 import { Chart } from "./base.js";
 import { Button, Check, Clear, Nothing, Select, Slider } from "./controls.js";
-import { useHovered, useSame, useVersion } from "./follow.js";
 import { bandScene, lineScene, MANY } from "./curve_scenes.js";
+import { useHovered, useSame, useVersion } from "./follow.js";
 import { Legend } from "./legend.js";
 import { useRows } from "./rows.js";
-import { bestIds } from "./pure/dimensions.js";
 import { curves as drawnCurves, ranges } from "./pure/curves.js";
+import { bestIds, nameOf } from "./pure/dimensions.js";
 import { counted, duration, moment, short } from "./pure/numbers.js";
 import { scaled } from "./pure/scales.js";
 import { assigned } from "./pure/slots.js";
+import { cut } from "./pure/ticks.js";
 
 const MOST_CURVES = 1000;
 const MOST_RUNNING = 30;
@@ -29,8 +30,8 @@ function chosen(store, facts, selection) {
 export function Curves({ store, facts, selection, onSelect, shown, api, view, onView, height = 380 }) {
   const version = useVersion(store);
   const hovered = useHovered(store);
-  const names = facts.metrics ?? [];
-  const metric = names.includes(view.metric) ? view.metric : facts.metric ?? names[0];
+  const names = [...new Set([facts.metric, ...(facts.metrics ?? [])])].filter(Boolean);
+  const metric = names.includes(view.metric) ? view.metric : names[0];
   const settings = { axis: view.x ?? "iteration", smooth: Number(view.smooth ?? 0), logX: view.xlog === "1" && view.x !== "clock", logY: view.ylog === "1" };
   const ids = useSame(useMemo(() => chosen(store, facts, selection), [store, version, selection, facts.mode]));
   const loaded = useRows({ api, store, facts, ids, metric, version });
@@ -41,7 +42,7 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   useEffect(() => setZoom(null), [metric, ...Object.values(settings).filter((_, at) => at !== 1)]);
   const spread = view.spread && view.spread !== "auto" ? view.spread : curves.length > MANY ? "mean" : "lines";
   const best = useMemo(() => bestIds(store, facts.mode, 1)[0] ?? null, [store, version, facts.mode]);
-  const nameOf = (id) => store.value(id, "name") ?? id;
+  const named = (id) => nameOf(store, id);
   const describe = (curve, at) => [
     [metric, short(curve.raw[at])],
     settings.smooth > 0 && ["smoothed", short(curve.ys[at])],
@@ -51,7 +52,7 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   ];
   const scene = useCallback(
     (size, theme) => {
-      const parts = { curves, size, theme, metric, zoom, setZoom, slots: slots.current, best, nameOf, describe, mode: facts.mode, ...settings };
+      const parts = { curves, size, theme, metric, zoom, setZoom, slots: slots.current, best, nameOf: named, describe, mode: facts.mode, ...settings };
       return spread === "lines" ? lineScene(parts) : bandScene({ ...parts, spread });
     },
     [curves, metric, zoom, spread, best, facts.mode],
@@ -63,7 +64,7 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   };
   const controls = html`
     <div class="chart-controls">
-      <${Select} label="Metric" value=${metric} options=${names.map((name) => [name, name])} onChange=${(value) => onView({ metric: value })} />
+      <${Select} label="Metric" value=${metric} options=${names.map((name) => [name, cut(name, 60)])} onChange=${(value) => onView({ metric: value })} />
       <${Select} label="Against" value=${settings.axis} options=${AXES} onChange=${(value) => onView({ x: value })} />
       ${settings.axis !== "clock" && html`<${Check} label="Log x" value=${settings.logX} onChange=${(on) => onView({ xlog: on ? "1" : "" })} />`}
       <${Check} label="Log y" value=${settings.logY} onChange=${(on) => onView({ ylog: on ? "1" : "" })} />
@@ -75,9 +76,9 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   if (curves.length === 0) return html`${controls}<${Nothing}>${why(loaded, ids, metric)}<//>`;
   return html`
     ${controls}
-    <${Chart} name=${`Learning curves of ${metric}`} label=${labelOf(curves, metric, settings, best, nameOf, spread)} scene=${scene} height=${height}
+    <${Chart} name=${`Learning curves of ${metric}`} label=${labelOf(curves, metric, settings, best, named, spread)} scene=${scene} height=${height}
       hovered=${hovered} onHover=${(id) => store.hover(id)} onPick=${pick} drag="rectangle" onReset=${() => setZoom(null)}
-      table=${() => tableOf(curves, metric, settings, nameOf)} note=${note(store, ids, selection, curves, loaded, spread)}
+      table=${() => tableOf(curves, metric, settings, named)} note=${note(store, ids, selection, curves, loaded, spread)}
       tools=${html`
         <${Button} text="+" label="Zoom in" onClick=${() => zoomBy(0.5)} />
         <${Button} text="−" label="Zoom out" onClick=${() => zoomBy(2)} disabled=${zoom === null} />

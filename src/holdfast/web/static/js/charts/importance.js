@@ -4,9 +4,9 @@ import { html, useCallback } from "../../vendor/htm-preact.module.js";
 import { Chart, tipOf } from "./base.js";
 import { Nothing, Select } from "./controls.js";
 import { useLoaded } from "./follow.js";
+import { goalsOf } from "./pure/dimensions.js";
 import { counted, short } from "./pure/numbers.js";
 import { cut } from "./pure/ticks.js";
-import { goalsOf } from "./pure/dimensions.js";
 
 const BAR_PX = 30;
 const MOST_BARS = 30;
@@ -22,7 +22,7 @@ export function Importance({ facts, api, view, onView }) {
   const { value, error, loading } = useLoaded(() => (metric === undefined ? Promise.resolve(null) : api.importance(facts.key, metric)), [api, facts.key, metric, turn]);
   const scene = useCallback((size, theme) => bars(value, size, theme), [value]);
   if (metric === undefined) return html`<${Nothing}>No trial has reported a number yet.<//>`;
-  const controls = html`<div class="chart-controls"><${Select} label="Metric" value=${metric} options=${names.map((name) => [name, name])} onChange=${(name) => onView({ imetric: name })} /></div>`;
+  const controls = html`<div class="chart-controls"><${Select} label="Metric" value=${metric} options=${names.map((name) => [name, cut(name, 60)])} onChange=${(name) => onView({ imetric: name })} /></div>`;
   if (error !== null) return html`${controls}<${Nothing}>${error}<//>`;
   if (value === null || (loading && value.metric !== metric)) return html`${controls}<${Nothing}>Computing what explains ${metric}…<//>`;
   const entries = Object.entries(value.scores ?? {}).slice(0, MOST_BARS);

@@ -10,7 +10,7 @@ import { plot } from "./pure/plot.js";
 export function laneScene({ rows, x, size, theme, thick, textPx = 0, series = () => [], selection = new Set() }) {
   const categories = rows.map(({ label }) => label);
   const count = rows.length;
-  const place = plot({ size, theme, x, y: { kind: "category", categories: [...categories].reverse(), title: "" }, top: 10, right: 20 });
+  const place = plot({ size, theme, x, y: { kind: "category", categories: [...categories].reverse(), every: 1, title: "" }, top: 10, right: 20 });
   place.yAxis.splitLine = { show: false };
   const laneOf = (row) => count - 1 - row;
   const px = (value) => place.x.pixel(value);

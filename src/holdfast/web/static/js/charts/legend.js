@@ -2,8 +2,9 @@
 
 import { html } from "../../vendor/htm-preact.module.js";
 import { MANY } from "./curve_scenes.js";
-import { short } from "./pure/numbers.js";
 import { strokeOf, useTheme } from "./theme.js";
+import { nameOf } from "./pure/dimensions.js";
+import { short } from "./pure/numbers.js";
 
 export function Legend({ curves, slots, store, hovered, best, onPick }) {
   const theme = useTheme();
@@ -12,7 +13,7 @@ export function Legend({ curves, slots, store, hovered, best, onPick }) {
     ${curves.map(({ id, raw }) => html`<li key=${id}>
       <button type="button" class=${hovered === id ? "chart-key chart-hovered" : "chart-key"} onClick=${(event) => onPick(id, event)}
         onPointerEnter=${() => store.hover(id)} onPointerLeave=${() => store.hover(null)} onFocus=${() => store.hover(id)} onBlur=${() => store.hover(null)}>
-        <${Dash} ...${strokeOf(theme, slots.get(id))} /> ${store.value(id, "name") ?? id}${id === best && html` <span class="chart-best" title="best trial">★<span class="chart-unseen"> best</span></span>`}
+        <${Dash} ...${strokeOf(theme, slots.get(id))} /> <span class="chart-name">${nameOf(store, id)}</span>${id === best && html` <span class="chart-best" title="best trial">★<span class="chart-unseen"> best</span></span>`}
         <span class="chart-value">${short(raw.findLast((value) => value !== null))}</span>
       </button></li>`)}
   </ul>`;

@@ -6,11 +6,11 @@ import { Check, Select } from "./controls.js";
 import { toggled } from "./curves.js";
 import { useHovered, useVersion } from "./follow.js";
 import { laneScene } from "./lane_scene.js";
-import { dimension } from "./pure/dimensions.js";
+import { StepChart } from "./step_chart.js";
+import { dimension, nameOf } from "./pure/dimensions.js";
 import { changedNames, lineage, steps } from "./pure/lineage.js";
 import { nearestPoint } from "./pure/nearest.js";
 import { counted, isFinite, moment, short } from "./pure/numbers.js";
-import { StepChart } from "./step_chart.js";
 
 const MOST_LANES = 60;
 const LANE_PX = 24;
@@ -26,16 +26,16 @@ export function Lineage({ store, facts, selection, onSelect, takeovers, view, on
   const tree = useMemo(() => lineage(trials, takeovers, axis, start), [trials, takeovers, axis, start]);
   const names = useMemo(() => changedNames(takeovers), [takeovers]);
   const name = names.includes(view.lparam) ? view.lparam : names[0];
-  const nameOf = (id) => store.value(id, "name") ?? id;
-  const scene = useCallback((size, theme) => picture({ tree, axis, nameOf, selection, size, theme }), [tree, axis, selection, store]);
+  const named = (id) => nameOf(store, id);
+  const scene = useCallback((size, theme) => picture({ tree, axis, nameOf: named, selection, size, theme }), [tree, axis, selection, store]);
   const left = store.ids.length - trials.length;
   const curves = useMemo(() => trials.map((trial) => ({ id: trial.id, points: steps(trial, takeovers, name, axis, start) })), [trials, takeovers, name, axis, start]);
   const kind = name === undefined ? null : dimension(store, facts, `config/${name}`);
   return html`
     <div class="chart-controls"><${Select} label="Against" value=${axis} options=${AXES} onChange=${(value) => onView({ laxis: value })} /></div>
     <${Chart} name="Lineage" scene=${scene} height=${70 + LANE_PX * tree.lanes.length} hovered=${hovered} onHover=${(id) => store.hover(id)} onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))}
-      label=${`Lineage of ${counted(trials.length, "trial")} with ${counted(takeovers.length, "takeover")}. ${families(tree, nameOf)}`} table=${() => takeoverTable(takeovers, nameOf)}
-      note=${`A lane is a trial; an arrow is a takeover: the trial continued from the other one's checkpoint. The colour says in which trial the weights began. ${families(tree, nameOf)}${left > 0 ? ` ${counted(left, "trial")} without takeovers not shown.` : ""}`} />
+      label=${`Lineage of ${counted(trials.length, "trial")} with ${counted(takeovers.length, "takeover")}. ${families(tree, named)}`} table=${() => takeoverTable(takeovers, named)}
+      note=${`A lane is a trial; an arrow is a takeover: the trial continued from the other one's checkpoint. The colour says in which trial the weights began. ${families(tree, named)}${left > 0 ? ` ${counted(left, "trial")} without takeovers not shown.` : ""}`} />
     ${name !== undefined && html`
       <div class="chart-controls"><${Select} label="Parameter over time" value=${name} options=${names.map((one) => [one, one])} onChange=${(value) => onView({ lparam: value, lplog: "" })} />
         ${kind.kind === "number" && html`<${Check} label="Log y" value=${view.lplog ? view.lplog === "1" : kind.log} onChange=${(on) => onView({ lplog: on ? "1" : "0" })} />`}</div>

@@ -1,15 +1,15 @@
 // Parallel coordinates: each trial a line across its parameters and the metric. Brushing axes selects trials.
 
 import { html, useCallback, useMemo, useState } from "../../vendor/htm-preact.module.js";
-import { Chart } from "./base.js";
 import { AxisMenu } from "./axis_menu.js";
+import { Chart } from "./base.js";
 import { Button, Nothing, Select } from "./controls.js";
 import { toggled } from "./curves.js";
 import { useHovered, useVersion } from "./follow.js";
-import { axisKeys, bestIds, dimension, labelOf, modeOf, placeOn } from "./pure/dimensions.js";
-import { counted } from "./pure/numbers.js";
 import { isNarrow, parallelScene } from "./parallel_scene.js";
 import { Scale } from "./shades.js";
+import { axisKeys, bestIds, dimension, labelOf, modeOf, nameOf, placeOn } from "./pure/dimensions.js";
+import { counted } from "./pure/numbers.js";
 
 const MOST_AXES = 8;
 
@@ -45,7 +45,7 @@ export function Parallel({ store, facts, selection, onSelect, view, onView, heig
     <${Chart} name="Parallel coordinates" scene=${scene} height=${narrow ? 120 + 78 * dims.length : height} hovered=${hovered} drag="rectangle"
       label=${`Parallel coordinates of ${counted(store.ids.length, "trial")} over ${dims.map(({ label }) => label).join(", ")}, coloured by ${labelOf(color)}. ${counted(selection.size, "trial")} selected.`}
       onHover=${(id) => store.hover(id)} onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))} onReset=${() => { setBrushes({}); onSelect(new Set()); }}
-      table=${() => ({ columns: ["trial", ...dims.map(({ label }) => label)], rows: store.ids.map((id, at) => [store.columns.name[at] ?? id, ...dims.map(({ values }) => values[at])]) })}
+      table=${() => ({ columns: ["trial", ...dims.map(({ label }) => label)], rows: store.ids.map((id, at) => [nameOf(store, id), ...dims.map(({ values }) => values[at])]) })}
       note=${note(dims, facts, narrow)} />`;
 }
 

@@ -3,7 +3,7 @@
 import { html } from "../../vendor/htm-preact.module.js";
 import { tipOf } from "./base.js";
 import { shades } from "./shades.js";
-import { modeOf } from "./pure/dimensions.js";
+import { modeOf, nameOf } from "./pure/dimensions.js";
 import { lineOf, parallelAxes } from "./pure/lanes.js";
 import { nearestCurve } from "./pure/nearest.js";
 import { isFinite, moment, short } from "./pure/numbers.js";
@@ -48,7 +48,7 @@ export function parallelScene({ store, facts, dims, shade, selection, best, brus
       const id = store.ids[hit.at];
       const more = dims.length > TIP_LINES ? [["…", `and ${dims.length - TIP_LINES} more`]] : [];
       const values = dims.slice(-TIP_LINES).map(({ label, kind, values }) => [label, kind === "time" ? moment(values[hit.at]) : short(values[hit.at])]);
-      return { id, tip: tipOf(store.value(id, "name") ?? id, [...values, ...more]) };
+      return { id, tip: tipOf(nameOf(store, id), [...values, ...more]) };
     },
     overlay(hovered) {
       const trial = hovered === null ? -1 : store.position(hovered);

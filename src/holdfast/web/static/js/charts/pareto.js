@@ -6,10 +6,11 @@ import { Button, Check, Clear, Nothing, Select } from "./controls.js";
 import { toggled } from "./curves.js";
 import { useHovered, useVersion } from "./follow.js";
 import { pointScene } from "./point_scene.js";
+import { tableOf } from "./scatter.js";
 import { dimension, goalsOf } from "./pure/dimensions.js";
 import { paretoFront, stairs } from "./pure/front.js";
 import { counted, short } from "./pure/numbers.js";
-import { tableOf } from "./scatter.js";
+import { cut } from "./pure/ticks.js";
 
 export function Pareto({ store, facts, selection, onSelect, view, onView, height = 380 }) {
   const version = useVersion(store);
@@ -34,7 +35,7 @@ export function Pareto({ store, facts, selection, onSelect, view, onView, height
   );
   if (names.length < 2) return html`<${Nothing}>This experiment has one goal${names.length ? ` (${names[0]})` : ""}, so there is no Pareto front. It needs several metrics in TuneConfig.<//>`;
   if (places.length === 0) return html`<${Nothing}>No trial has both ${nameX} and ${nameY} yet.<//>`;
-  const options = names.map((name) => [name, `${name} (${goals[name]})`]);
+  const options = names.map((name) => [name, `${cut(name, 60)} (${goals[name]})`]);
   return html`
     <div class="chart-controls">
       ${names.length > 2 && html`<${Select} label="x" value=${nameX} options=${options} onChange=${(value) => onView({ px: value, ...(value === nameY ? { py: nameX } : {}) })} />

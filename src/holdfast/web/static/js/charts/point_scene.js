@@ -3,7 +3,8 @@
 import { html } from "../../vendor/htm-preact.module.js";
 import { tipOf } from "./base.js";
 import { shades } from "./shades.js";
-import { placeOn } from "./pure/dimensions.js";
+import { CROSS, STAR } from "./shapes.js";
+import { nameOf, placeOn } from "./pure/dimensions.js";
 import { isInside, nearestPoint } from "./pure/nearest.js";
 import { moment, short } from "./pure/numbers.js";
 import { plot } from "./pure/plot.js";
@@ -11,8 +12,6 @@ import { jitter } from "./pure/rungs.js";
 
 const REACH_PX = 14;
 const SPREAD = 0.5;
-export const STAR = "path://M0,-10 L2.4,-3.1 9.5,-3.1 3.8,1.2 5.9,8.1 0,3.9 -5.9,8.1 -3.8,1.2 -9.5,-3.1 -2.4,-3.1 Z";
-const CROSS = "path://M-5,-3.6 L-3.6,-5 0,-1.4 3.6,-5 5,-3.6 1.4,0 5,3.6 3.6,5 0,1.4 -3.6,5 -5,3.6 -1.4,0 Z";
 
 /**
  * `front` (places of trials) makes the others faint; `more(place)` returns further series. Trials that have an x but no y
@@ -55,7 +54,7 @@ export function pointScene({ store, x, y, shade, mode, selection, best, onSelect
       const dims = [x, y, shade].filter(({ key, kind }, index, all) => kind !== "flat" && all.findIndex((dim) => dim.key === key) === index);
       const values = dims.map(({ label, kind, values }) => [label, kind === "time" ? moment(values[trial]) : short(values[trial])]);
       const error = store.columns.error?.[trial];
-      return { id, tip: tipOf(store.columns.name[trial] ?? id, [...values, ["status", store.columns.status[trial]], error && ["error", error.slice(0, 120)]]) };
+      return { id, tip: tipOf(nameOf(store, id), [...values, ["status", store.columns.status[trial]], error && ["error", error.slice(0, 120)]]) };
     },
     overlay(hovered) {
       const pixel = hovered === null ? null : pixels[store.position(hovered)] ?? null;

@@ -6,7 +6,7 @@ import { Rows } from "./pure/rows.js";
 // So many ids fit into a URL that every proxy accepts.
 const AT_ONCE = 250;
 
-/** Asks for rows, one request at a time, until it has those of the trials that are wanted. */
+/** Asks for the rows of the trials that are wanted, one request at a time. */
 class Reader {
   #ids = [];
   #isReading = false;
@@ -29,21 +29,21 @@ class Reader {
     this.#isReading = true;
     let error = null;
     try {
-      for (let wanted = this.#next(); wanted.length > 0; wanted = this.#next()) {
-        const answer = await this.ask(wanted);
-        if (this.#isClosed) return;
-        this.rows.take(answer, this.iterationOf);
-        this.changed({ loading: this.#next().length > 0, error: null });
+      for (let ids = null; ids !== this.#ids; ) {
+        ids = this.#ids;
+        const wanted = this.rows.wanted(ids, this.iterationOf);
+        for (let first = 0; first < wanted.length && ids === this.#ids; first += AT_ONCE) {
+          const answer = await this.ask(wanted.slice(first, first + AT_ONCE));
+          if (this.#isClosed) return;
+          this.rows.take(answer, this.iterationOf);
+          this.changed({ loading: first + AT_ONCE < wanted.length, error: null });
+        }
       }
     } catch (refused) {
       error = refused.message;
     }
     this.#isReading = false;
     if (!this.#isClosed) this.changed({ loading: false, error });
-  }
-
-  #next() {
-    return this.#isClosed ? [] : this.rows.wanted(this.#ids, this.iterationOf).slice(0, AT_ONCE);
   }
 }
 

@@ -5,12 +5,14 @@ import { Chart, tipOf } from "./base.js";
 import { Check, Select } from "./controls.js";
 import { toggled } from "./curves.js";
 import { useHovered, useVersion } from "./follow.js";
+import { CROSS } from "./shapes.js";
+import { useTheme } from "./theme.js";
+import { nameOf } from "./pure/dimensions.js";
 import { nearestPoint } from "./pure/nearest.js";
 import { counted, isFinite, moment, number, short } from "./pure/numbers.js";
 import { plot } from "./pure/plot.js";
 import { brackets, jitter, outcome, OUTCOMES, rungTable } from "./pure/rungs.js";
 import { extent } from "./pure/scales.js";
-import { useTheme } from "./theme.js";
 
 const REACH_PX = 12;
 const WIDE = 0.62;
@@ -18,7 +20,7 @@ const WIDE = 0.62;
 /** Symbol and colour of what became of a trial. */
 const looks = (theme) => ({
   promoted: { symbol: "triangle", text: "▲", color: theme.good, words: "promoted" },
-  stopped: { symbol: "path://M-5,-3.6 L-3.6,-5 0,-1.4 3.6,-5 5,-3.6 1.4,0 5,3.6 3.6,5 0,1.4 -3.6,5 -5,3.6 -1.4,0 Z", text: "×", color: theme.bad, words: "stopped by the scheduler" },
+  stopped: { symbol: CROSS, text: "×", color: theme.bad, words: "stopped by the scheduler" },
   waiting: { symbol: "emptyCircle", text: "○", color: theme.palette[0], words: "not decided yet" },
   ended: { symbol: "diamond", text: "◆", color: theme.dim, words: "ended for another reason" },
 });
@@ -90,7 +92,7 @@ function picture({ store, facts, own, rungs, statusOf, logY, selection, size, th
       if (at < 0) return null;
       const visit = own[at];
       const words = look[outcome(visit, statusOf(visit.trial_id))].words;
-      return { id: visit.trial_id, tip: tipOf(store.value(visit.trial_id, "name") ?? visit.trial_id, [[`rung ${short(visit.milestone)}`, words], [facts.metric || "value", short(visit.value)], isFinite(visit.cutoff) && ["cutoff then", short(visit.cutoff)], ["at", moment(visit.at)]]) };
+      return { id: visit.trial_id, tip: tipOf(nameOf(store, visit.trial_id), [[`rung ${short(visit.milestone)}`, words], [facts.metric || "value", short(visit.value)], isFinite(visit.cutoff) && ["cutoff then", short(visit.cutoff)], ["at", moment(visit.at)]]) };
     },
     overlay(hovered) {
       const mine = own.flatMap(({ trial_id: id, milestone }, at) => (id === hovered && pixels[at] ? [[milestone, pixels[at]]] : [])).sort((a, b) => a[0] - b[0]);
@@ -111,6 +113,6 @@ const cutoffLine = (at, cutoff, place, theme) => ({
 });
 
 function visitTable(store, own, statusOf, title) {
-  const rows = own.map((visit) => [store.value(visit.trial_id, "name") ?? visit.trial_id, visit.milestone, visit.bracket ?? 0, visit.value, visit.cutoff, outcome(visit, statusOf(visit.trial_id)), moment(visit.at)]);
+  const rows = own.map((visit) => [nameOf(store, visit.trial_id), visit.milestone, visit.bracket ?? 0, visit.value, visit.cutoff, outcome(visit, statusOf(visit.trial_id)), moment(visit.at)]);
   return { columns: ["trial", "rung", "bracket", title, "cutoff then", "outcome", "at"], rows };
 }

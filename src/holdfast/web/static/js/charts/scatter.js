@@ -6,9 +6,9 @@ import { Check, Clear, Nothing, Select } from "./controls.js";
 import { toggled } from "./curves.js";
 import { useHovered, useVersion } from "./follow.js";
 import { pointScene } from "./point_scene.js";
-import { axisKeys, bestIds, dimension, labelOf, modeOf } from "./pure/dimensions.js";
-import { counted } from "./pure/numbers.js";
 import { Scale } from "./shades.js";
+import { axisKeys, bestIds, dimension, labelOf, modeOf, nameOf } from "./pure/dimensions.js";
+import { counted } from "./pure/numbers.js";
 
 export function Scatter({ store, facts, selection, onSelect, view, onView, height = 380 }) {
   const version = useVersion(store);
@@ -41,7 +41,7 @@ export function Scatter({ store, facts, selection, onSelect, view, onView, heigh
     </div>
     <${Chart} name=${`Scatter plot of ${y.label} against ${x.label}`} scene=${scene} height=${height} hovered=${hovered} drag="lasso" onHover=${(id) => store.hover(id)}
       onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))} onReset=${() => onSelect(new Set())}
-      label=${`${counted(store.ids.length, "trial")}: ${y.label} against ${x.label}, coloured by ${shade.label}.${failed > 0 ? ` ${counted(failed, "failed trial")} as crosses.` : ""}${best ? ` Best: ${store.value(best, "name")}.` : ""}`}
+      label=${`${counted(store.ids.length, "trial")}: ${y.label} against ${x.label}, coloured by ${shade.label}.${failed > 0 ? ` ${counted(failed, "failed trial")} as crosses.` : ""}${best ? ` Best: ${nameOf(store, best)}.` : ""}`}
       table=${() => tableOf(store, [x, y, shade])} note=${note(failed)} />`;
 }
 
@@ -55,6 +55,6 @@ export function tableOf(store, dims) {
   const distinct = dims.filter(({ key }, at) => dims.findIndex((dim) => dim.key === key) === at);
   return {
     columns: ["trial", "status", ...distinct.map(({ label }) => label)],
-    rows: store.ids.map((id, at) => [store.columns.name[at] ?? id, store.columns.status[at], ...distinct.map(({ values }) => values[at])]),
+    rows: store.ids.map((id, at) => [nameOf(store, id), store.columns.status[at], ...distinct.map(({ values }) => values[at])]),
   };
 }

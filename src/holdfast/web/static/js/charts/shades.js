@@ -1,10 +1,10 @@
 // A trial's colour by a column, and the scale that explains it.
 
 import { html } from "../../vendor/htm-preact.module.js";
+import { GLYPHS, SYMBOLS, useTheme } from "./theme.js";
 import { colors, mixed, shareOf } from "./pure/colors.js";
 import { placeOn } from "./pure/dimensions.js";
 import { short } from "./pure/numbers.js";
-import { GLYPHS, SYMBOLS, useTheme } from "./theme.js";
 
 /** `shade(trial)` is the trial's `{color, symbol}` by the column `dim`; grey where it has no value. */
 export function shades(dim, theme, mode) {

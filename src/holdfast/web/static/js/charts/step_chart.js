@@ -4,12 +4,12 @@ import { html, useCallback } from "../../vendor/htm-preact.module.js";
 import { Chart, tipOf } from "./base.js";
 import { toggled } from "./curves.js";
 import { useHovered } from "./follow.js";
-import { categoriesOf, placeOn } from "./pure/dimensions.js";
+import { strokeOf } from "./theme.js";
+import { categoriesOf, nameOf, placeOn } from "./pure/dimensions.js";
 import { nearestCurve } from "./pure/nearest.js";
 import { counted, isFinite, moment, number, short } from "./pure/numbers.js";
 import { plot } from "./pure/plot.js";
 import { extent } from "./pure/scales.js";
-import { strokeOf } from "./theme.js";
 
 const REACH_PX = 14;
 
@@ -18,7 +18,7 @@ export function StepChart({ curves, name, axis, store, selection, onSelect, log,
   const scene = useCallback((size, theme) => picture({ curves, name, axis, store, selection, log, isCategory, size, theme }), [curves, name, axis, store, selection, log, isCategory]);
   return html`<${Chart} name=${`${name} over time`} scene=${scene} height=${280} hovered=${hovered} onHover=${(id) => store.hover(id)} onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))}
     label=${`${name} of ${counted(curves.length, "trial")} over time; a step is a takeover that changed it.`} note="A step is a takeover that changed the value."
-    table=${() => ({ columns: ["trial", axis === "at" ? "at" : "iteration", name], rows: curves.flatMap(({ id, points }) => points.slice(0, -1).map(([x, value]) => [store.value(id, "name") ?? id, axis === "at" ? moment(x) : x, value])) })} />`;
+    table=${() => ({ columns: ["trial", axis === "at" ? "at" : "iteration", name], rows: curves.flatMap(({ id, points }) => points.slice(0, -1).map(([x, value]) => [nameOf(store, id), axis === "at" ? moment(x) : x, value])) })} />`;
 }
 
 function picture({ curves, name, axis, store, selection, log, isCategory, size, theme }) {
@@ -49,7 +49,7 @@ function picture({ curves, name, axis, store, selection, log, isCategory, size, 
       const { id, original } = lines[hit.at];
       const at = place.x.value(px);
       const [, value] = original.findLast(([from]) => from <= at) ?? original[0];
-      return { id, tip: tipOf(store.value(id, "name") ?? id, [[name, short(value)], axis === "at" ? ["at", moment(at)] : ["iteration", short(Math.round(at))]]) };
+      return { id, tip: tipOf(nameOf(store, id), [[name, short(value)], axis === "at" ? ["at", moment(at)] : ["iteration", short(Math.round(at))]]) };
     },
     overlay(hovered) {
       const line = lines.find(({ id }) => id === hovered);

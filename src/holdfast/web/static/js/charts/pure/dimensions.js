@@ -2,6 +2,7 @@
 
 import { isFinite } from "./numbers.js";
 import { extent } from "./scales.js";
+import { cut } from "./ticks.js";
 
 const PLAIN = {
   iteration: ["iterations", "number"],
@@ -15,6 +16,9 @@ const PLAIN = {
 };
 const MOST_CATEGORIES = 40;
 
+/** A trial's name, cut where it is longer than a line. */
+export const nameOf = (store, id) => cut(String(store.value(id, "name") ?? id), 80);
+
 /** The goals by metric, "min" or "max": one, or several. */
 export const goalsOf = (facts) => ({ ...(facts.metric && facts.mode ? { [facts.metric]: facts.mode } : {}), ...facts.goals });
 
@@ -22,7 +26,7 @@ export const goalsOf = (facts) => ({ ...(facts.metric && facts.mode ? { [facts.m
 export const modeOf = (facts, key) => (key?.startsWith("metrics/") ? goalsOf(facts)[key.slice(8)] ?? null : null);
 
 /** The name of a column's key (`config/lr`, `metrics/loss`, `iteration`) for people. */
-export const labelOf = (key) => PLAIN[key]?.[0] ?? key.replace(/^(config|metrics)\//, "");
+export const labelOf = (key) => PLAIN[key]?.[0] ?? cut(key.replace(/^(config|metrics)\//, ""), 60);
 
 /** What a column holds: "number", "category", "time", or "empty". */
 export function kindOf(key, values) {

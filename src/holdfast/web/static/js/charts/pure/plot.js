@@ -1,7 +1,7 @@
 // Where an x-y plot is in its picture, and its axes for ECharts. All axes are linear to ECharts: a log axis gets logarithms.
 
 import { axisMap } from "./scales.js";
-import { prepared } from "./ticks.js";
+import { cut, prepared } from "./ticks.js";
 
 const BOTTOM = 46;
 
@@ -37,7 +37,7 @@ function axis(ready, theme, more, strip = 0) {
     type: "value",
     min: shown(ready.range[0]),
     max: shown(ready.range[1]),
-    name: ready.title,
+    name: cut(ready.title, 70),
     axisLine: { show: true, onZero: false, lineStyle: { color: theme.line } },
     axisTick: { show: strip === 0, customValues, lineStyle: { color: theme.line } },
     axisLabel: { customValues, margin: 8 + strip, color: theme.dim, formatter: (value) => texts.get(value) ?? "", hideOverlap: true },

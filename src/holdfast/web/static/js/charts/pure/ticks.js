@@ -29,14 +29,15 @@ function clock(at, step, span) {
 export const cut = (text, most = LONGEST) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 /**
- * An axis ready to draw. `axis` has `kind` ("number", "category", "time"), `range`, `log`, `categories`, `title`.
+ * An axis ready to draw. `axis` has `kind` ("number", "category", "time"), `range`, `log`, `categories`, `title`, and
+ * `every` (label each so many categories).
  * Returns `{range, log, ticks: [{value, text}], title, textWidth}`; `exact` keeps the range without a margin.
  */
 export function prepared(axis, count, exact = false) {
   const { kind, log = false, title = "" } = axis;
   if (kind === "category") {
     const range = axis.zoom ?? [-0.5, axis.categories.length - 0.5];
-    const every = Math.max(Math.ceil(axis.categories.length / Math.max(count * 2, 1)), 1);
+    const every = axis.every ?? Math.max(Math.ceil(axis.categories.length / Math.max(count * 2, 1)), 1);
     const marks = axis.categories.map((text, value) => ({ value, text: cut(text) })).filter(({ value }) => value % every === 0);
     return finished({ range, log: false, ticks: marks, title });
   }
