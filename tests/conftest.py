@@ -51,6 +51,17 @@ _SECONDS = {
     "three_machines": 1.5,
     "fit": 1.0,
 }
+# And a test of these files, which has none of them.
+_SECONDS_OF_FILES = {
+    "test_first_hour.py": 40.0,
+    "test_contributing.py": 15.0,
+    "test_scripts.py": 10.0,
+    "test_runner.py": 10.0,
+    "test_flat_memory.py": 10.0,
+    "test_packaging.py": 5.0,
+    "test_benchmarks_run.py": 3.0,
+    "test_recipes.py": 3.0,
+}
 
 USER_SCRIPT = Path(__file__).parent / "restore" / "user_script.py"
 
@@ -143,7 +154,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seconds: defaultdict[Path, float] = defaultdict(float)
     for item in items:
         names = getattr(item, "fixturenames", ())
-        seconds[item.path] += max((_SECONDS.get(name, 0.1) for name in names), default=0.1)
+        least = _SECONDS_OF_FILES.get(item.path.name, 0.1)
+        seconds[item.path] += max([least, *(_SECONDS.get(name, 0.1) for name in names)])
     items.sort(key=lambda item: -seconds[item.path])
 
 

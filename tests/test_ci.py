@@ -16,7 +16,7 @@ def test_ci_runs_the_tests_with_nothing_but_what_reaches_the_registries(tmp_path
     (tmp_path / ".ci").mkdir()
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    for name in ("machines", "test", "check", "nightly", "test-frameworks"):
+    for name in ("machines", "browser", "test", "check", "nightly", "test-frameworks"):
         script = tmp_path / "scripts" / name
         told = f'env > "{tmp_path}/{name}.env"\necho {name} "$@"\n'
         script.write_text(f"#!/usr/bin/env bash\n{told}")
@@ -32,7 +32,7 @@ def test_ci_runs_the_tests_with_nothing_but_what_reaches_the_registries(tmp_path
     )
     installs = os.geteuid() == 0 and shutil.which("apt-get") is not None
     assert done.stdout.splitlines() == [
-        *(["machines"] if installs else []),
+        *(["machines", "browser"] if installs else []),
         "test",
         "check",
         "nightly --sample",

@@ -96,6 +96,7 @@ def test_without_a_python_that_has_ray_its_column_says_so(
     assert {line["Ray"] for line in table(output[0])} == {"not measured"}
 
 
+@pytest.mark.nightly
 def test_what_the_terminal_view_takes_is_measured_in_a_terminal(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
     done = run("--quick", "--only", "view", "--json", file, "--directory", tmp_path)

@@ -37,6 +37,7 @@ def test_checkpoints_of_nodes_are_in_storage_at_the_end(bench: Bench) -> None:
     assert bench.problems(tensorboard=True) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.server
 def test_a_bucket_holds_the_same_tree_as_without_nodes(bench: Bench, bucket: Bucket) -> None:
     script = bench.start(num_to_keep=2, artifacts=True, sync_artifacts=True, prints=True)

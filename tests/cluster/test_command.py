@@ -39,6 +39,7 @@ def told(capsys: pytest.CaptureFixture[str], words: Sequence[str], code: int = 0
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.nightly
 def test_the_output_of_a_trial_on_a_node_is_read_from_storage(
     bench: Bench, bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_cluster_grows_and_gives_back_nodes_and_gets_them_again(
     assert script.left() == []
 
 
+@pytest.mark.nightly
 def test_jobs_in_the_queue_that_are_not_needed_any_more_are_cancelled(
     bench: Bench, slurm_jobs: SlurmCluster
 ) -> None:

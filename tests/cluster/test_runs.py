@@ -71,6 +71,7 @@ def test_a_cluster_without_a_node_is_an_error_that_says_all_in_few_lines(bench: 
     assert script.left() == []
 
 
+@pytest.mark.nightly
 def test_two_runs_of_one_script_share_the_gpus_of_their_nodes(bench: Bench) -> None:
     bench.environ["HOLDFAST_CLUSTER"] = "local://?agents=2"
     bench.environ["CUDA_VISIBLE_DEVICES"] = "gpu-a,gpu-b"
@@ -89,6 +90,7 @@ def test_two_runs_of_one_script_share_the_gpus_of_their_nodes(bench: Bench) -> N
     assert [note["run"] for note in bench.notes()] == ["first", "first", "second", "second"]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="only root can make namespaces"
 )

@@ -134,6 +134,7 @@ def test_machines_that_ssh_reaches_show_no_secret(
         nodes.wait_until_idle()
 
 
+@pytest.mark.nightly
 def test_jobs_of_slurm_show_no_secret_also_while_they_wait(
     bench: Bench, moto: S3Server, slurm: SlurmCluster
 ) -> None:

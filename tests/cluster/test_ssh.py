@@ -48,7 +48,7 @@ def test_nothing_is_left_on_machines_when_the_script_is_killed(
 @pytest.mark.parametrize(
     "cut",
     [
-        pytest.param(Machine.kill_all, id="killed"),
+        pytest.param(Machine.kill_all, id="killed", marks=pytest.mark.nightly),
         pytest.param(Machine.drop, id="cut off"),
         pytest.param(Machine.power_off, id="off", marks=pytest.mark.nightly),
         pytest.param(Machine.unplug, id="unplugged", marks=pytest.mark.nightly),

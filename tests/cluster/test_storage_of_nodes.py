@@ -27,12 +27,13 @@ def warnings_of(script: UserScript, text: str) -> list[str]:
     return [line for line in script.stderr.splitlines() if text in line]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "looks_like_it",
     [
         pytest.param(False, id="no such folder"),
         # The claim may become visible late, so a node looks for it for half a minute.
-        pytest.param(True, id="no claim", marks=pytest.mark.nightly),
+        pytest.param(True, id="no claim"),
     ],
 )
 def test_one_warning_names_the_nodes_that_do_not_see_the_storage_and_metrics_are_kept(

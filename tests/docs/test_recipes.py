@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.nightly import rest_nightly
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, OF_MACHINES = ((DOCS / name).read_text() for name in ("recipes.md", "recipes-cluster.md"))
 BLOCK = re.compile(r"(?:<!-- needs (\w+) -->\n)?^```(python|sh)\n(.*?)^```$", re.M | re.S)
@@ -65,10 +67,19 @@ def play(name: str, folder: Path) -> None:
 
 # Recipes that need a tracker or a search library run where it is installed: tests/frameworks.
 HERE = [name for name, blocks in RECIPES.items() if any(can_run(*block) for block in blocks)]
+# Each takes 1 to 5 s of CPU: the others run in the nightly tier.
+FIRST = (
+    "Resume after a kill",
+    "Stop bad trials early",
+    "Get the same trials again",
+    "Run several experiments overnight",
+)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize(
+    "name", rest_nightly(len(FIRST), [*FIRST, *(name for name in HERE if name not in FIRST)])
+)
 def test_a_recipe_runs_as_it_stands(name: str, folder: Path) -> None:
     play(name, folder)
 

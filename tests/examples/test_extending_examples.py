@@ -17,6 +17,7 @@ from tests.rig.bench import Bench
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.nightly
 def test_stoppers_end_each_trial_when_it_has_nothing_to_gain(bench: Bench) -> None:
     script = killed_and_gone_on(bench, "stoppers", "--samples", "2", at="1 4")
     ends = [int(end) for end in re.findall(r"(\d+) iterations, loss", script.stdout)]

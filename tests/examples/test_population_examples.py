@@ -36,6 +36,7 @@ def test_a_population_and_one_of_its_trials_again(bench: Bench) -> None:
     assert again.last_result["loss"] in losses
 
 
+@pytest.mark.nightly
 def test_a_population_of_a_bandit(bench: Bench) -> None:
     root = ran(bench, "pb2", "pb2", at="1 8")
     assert (root / "pbt_global.txt").exists()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 @pytest.mark.parametrize(
     ("example", "samples", "at", "told"),
     rest_nightly(
-        2,
+        1,
         [
             ("asha", 6, "4 1", "epochs, of 162 without a scheduler"),
             ("resources", 3, "2 1", "threads"),

@@ -20,7 +20,6 @@ from tests.rig.faults.node_mishaps import (
 )
 from tests.rig.faults.node_stage import NodeStage, node_stage
 from tests.rig.machines import missing
-from tests.rig.nightly import rest_nightly
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -64,7 +63,8 @@ def stage() -> Iterator[NodeStage]:
         yield made
 
 
-@pytest.mark.parametrize("mishap", rest_nightly(1, SAMPLE), ids=str)
+@pytest.mark.nightly
+@pytest.mark.parametrize("mishap", SAMPLE, ids=str)
 def test_a_run_on_nodes_loses_nothing_whatever_happens_to_them(
     stage: NodeStage, mishap: NodeMishap
 ) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from holdfast import tune
 from tests.rig.bench import Bench
+from tests.rig.nightly import rest_nightly
 
 pytestmark = pytest.mark.process
 
@@ -254,7 +255,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("ending", rest_nightly(1, ["SIGKILL", "SIGTERM", "SIGINT"]))
 def test_what_left_the_session_does_not_outlive_the_controller(bench: Bench, ending: str) -> None:
     bench.gate("never")
     script = bench.run(bench.write(DESERTING), str(bench.storage))

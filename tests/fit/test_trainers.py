@@ -18,6 +18,7 @@ import holdfast
 from holdfast import train, tune
 from holdfast.trial.errors import ImpossibleResources, InvalidConfig, TrialError, TuneError
 from tests.fit.conftest import Trainer
+from tests.rig.nightly import rest_nightly
 
 pytestmark = pytest.mark.process
 
@@ -228,12 +229,15 @@ def hangs() -> None:
 
 @pytest.mark.parametrize(
     ("how", "told"),
-    [
-        (boom, "ValueError: rank 1 on .*: boom"),
-        (dies, r"WorkerLost: rank 1 on .*: the worker process .*\(SIGKILL\)"),
-        (leaves, "RanksOutOfStep: rank 1 on .*: its function returned after report 1, but"),
-        (hangs, "WorkerHung: rank 1 on .*: the worker process .* has not reported for 0.5 s"),
-    ],
+    rest_nightly(
+        2,
+        [
+            (boom, "ValueError: rank 1 on .*: boom"),
+            (dies, r"WorkerLost: rank 1 on .*: the worker process .*\(SIGKILL\)"),
+            (leaves, "RanksOutOfStep: rank 1 on .*: its function returned after report 1, but"),
+            (hangs, "WorkerHung: rank 1 on .*: the worker process .* has not reported for 0.5 s"),
+        ],
+    ),
 )
 def test_a_rank_that_fails_ends_the_group_with_its_name_and_within_max_failures_it_continues(
     trainer: Trainer,

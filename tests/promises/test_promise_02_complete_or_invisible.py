@@ -15,7 +15,7 @@ from tests.rig.s3_server import S3Server
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
 
-@pytest.mark.parametrize("cut_at", rest_nightly(2, ["/weights", "/head.json", "/.holdfast.json"]))
+@pytest.mark.parametrize("cut_at", rest_nightly(1, ["/weights", "/head.json", "/.holdfast.json"]))
 def test_an_upload_cut_at_any_operation_shows_only_whole_checkpoints(
     bench: Bench, moto: S3Server, proxy: Proxy, cut_at: str
 ) -> None:

@@ -42,7 +42,7 @@ def test_the_local_journal_names_no_checkpoint_that_is_gone(bench: Bench, epoch:
 
 @pytest.mark.server
 @pytest.mark.parametrize(
-    "operation", rest_nightly(2, ["PUT /head.json", "POST delete", "PUT /.holdfast.json"])
+    "operation", rest_nightly(1, ["PUT /head.json", "POST delete", "PUT /.holdfast.json"])
 )
 def test_the_published_journal_names_no_checkpoint_that_is_gone_from_the_bucket(
     bench: Bench, moto: S3Server, proxy: Proxy, operation: str

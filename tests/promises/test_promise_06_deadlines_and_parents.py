@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tests.rig.bench import Bench
+from tests.rig.nightly import rest_nightly
 
 pytestmark = pytest.mark.process
 
@@ -43,7 +44,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"])
+@pytest.mark.parametrize("ending", rest_nightly(2, ["SIGKILL", "SIGINT", "SIGTERM", "SIGHUP"]))
 def test_no_process_outlives_the_end_of_the_controller(bench: Bench, ending: str) -> None:
     bench.gate("never")
     bench.environ["HOLDFAST_STOP_GRACE_S"] = "0.3"

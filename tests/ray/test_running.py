@@ -12,6 +12,7 @@ import pytest
 
 from tests.rig import checker, held_reports
 from tests.rig.bench import Bench, workbench
+from tests.rig.nightly import rest_nightly
 
 SCRIPT = """
 import sys
@@ -107,7 +108,7 @@ def test_without_a_script_it_says_what_it_needs() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("cluster", ["", "local://?agents=1&cpus_per_node=1"])
+@pytest.mark.parametrize("cluster", rest_nightly(1, ["", "local://?agents=1&cpus_per_node=1"]))
 def test_an_import_of_holdfast_ray_is_enough_for_workers_nodes_and_pools(
     bench: Bench, cluster: str
 ) -> None:

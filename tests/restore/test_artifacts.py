@@ -153,6 +153,7 @@ def test_files_that_are_not_asked_for_stay_in_storage_until_others_take_their_pl
     assert stored["stdout"] == "".join(f"epoch {epoch}\n" for epoch in (1, 2, 3, 4))
 
 
+@pytest.mark.nightly
 def test_a_restore_may_ask_for_them(site: Site) -> None:
     interrupted_in_the_last_epoch(site)
     script = site.run("second", restore={"restore_artifacts": True}).succeeds()

@@ -21,6 +21,7 @@ from tests.rig import checker
 from tests.rig.bench import Bench
 from tests.rig.bucket import Bucket
 from tests.rig.fake_tracker import told_to
+from tests.rig.nightly import rest_nightly
 from tests.rig.s3_server import S3Server
 from tests.rig.script import UserScript
 
@@ -138,7 +139,7 @@ def published(bench: Bench, bucket: Bucket, name: str) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("machine", ["this one", "second"])
+@pytest.mark.parametrize("machine", rest_nightly(1, ["this one", "second"]))
 def test_whoever_follows_a_run_that_was_started_again_misses_nothing(
     bench: Bench, moto: S3Server, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

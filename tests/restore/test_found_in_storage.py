@@ -97,6 +97,7 @@ def test_one_that_is_not_whole_or_not_its_own_is_not_taken(superseded: Bench, da
     assert epochs_run(superseded) == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
+@pytest.mark.nightly
 @pytest.mark.server
 def test_it_is_found_in_a_bucket(bench: Bench, moto: S3Server) -> None:
     bucket = Bucket(moto, bench.folder.name)

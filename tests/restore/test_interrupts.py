@@ -143,6 +143,7 @@ def test_a_script_that_is_asked_to_end_lets_its_trials_save(bench: Bench, signum
     assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
+@pytest.mark.nightly
 def test_a_job_whose_every_process_is_asked_to_end_is_the_same(bench: Bench) -> None:
     """As `scancel` does."""
     script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
@@ -168,6 +169,7 @@ def test_trials_that_do_not_save_are_ended_in_time(bench: Bench) -> None:
     assert bench.problems(tensorboard=True) == []
 
 
+@pytest.mark.nightly
 def test_a_second_sigterm_kills(bench: Bench) -> None:
     script, gate = bench.held_in(3, preemption_grace_s=3600)
     script.signal(signal.SIGTERM)
@@ -355,6 +357,7 @@ if __name__ == "__main__":
     bench.run(script).succeeds()
 
 
+@pytest.mark.nightly
 def test_ctrl_c_to_the_whole_terminal_group_is_the_same(bench: Bench) -> None:
     script, gate = bench.held_in(3)
     os.killpg(script.process.pid, signal.SIGINT)

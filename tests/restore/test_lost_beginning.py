@@ -14,6 +14,7 @@ from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
 from holdfast.syncer.journal.journal import MAGIC, read, segment_name
 from tests.rig.bench import Bench, epochs_of
+from tests.rig.nightly import rest_nightly
 
 pytestmark = pytest.mark.process
 
@@ -45,7 +46,7 @@ def _split(journal: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "behind"),
-    [(_zero, 3), (_lose_first, 3), (_lose_all, 0)],
+    rest_nightly(1, [(_zero, 3), (_lose_first, 3), (_lose_all, 0)]),
     ids=["zero", "first", "all"],
 )
 def test_no_acknowledged_epoch_runs_again_and_each_row_stays(

@@ -104,6 +104,7 @@ def test_what_another_machine_has_finished_is_shown_and_not_run_again(
     assert not aside.exists()
 
 
+@pytest.mark.nightly
 def test_a_copy_of_it_elsewhere_continues_by_itself_and_says_so(
     bench: Bench, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rig.bench import Bench
+from tests.rig.nightly import rest_nightly
 
 pytestmark = pytest.mark.process
 
@@ -52,7 +53,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    "what", ["experiment", "journal", "renamed", "segment", "replaced", "recreated"]
+    "what",
+    rest_nightly(2, ["experiment", "segment", "journal", "renamed", "replaced", "recreated"]),
 )
 def test_a_run_whose_journal_is_taken_away_ends_with_an_error_that_says_so(
     bench: Bench, what: str
@@ -66,7 +68,7 @@ def test_a_run_whose_journal_is_taken_away_ends_with_an_error_that_says_so(
     assert script.left() == []
 
 
-@pytest.mark.parametrize("what", ["experiment", "journal"])
+@pytest.mark.parametrize("what", rest_nightly(1, ["experiment", "journal"]))
 def test_it_is_noticed_at_the_end_of_the_run_at_the_latest(bench: Bench, what: str) -> None:
     bench.environ["HOLDFAST_FSYNC_PERIOD_S"] = "3600"
     script = bench.run(bench.write(SCRIPT), str(bench.storage), what, "ends")

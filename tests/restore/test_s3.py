@@ -51,6 +51,7 @@ def test_the_bucket_holds_the_tree_that_the_guides_draw(bench: Bench, bucket: Bu
     assert bench.problems(bench.folder / "first" / "run", tensorboard=True) == []
 
 
+@pytest.mark.nightly
 def test_artifacts_are_in_the_bucket_where_they_are_wanted(bench: Bench, bucket: Bucket) -> None:
     bench.start(artifacts=True, sync_artifacts=True).succeeds()
     assert len(bucket.named("/artifact.txt")) == 2
@@ -177,6 +178,7 @@ def test_storage_that_is_gone_for_good_ends_fit_with_what_is_missing_and_a_resto
     assert bench.problems(copy, tensorboard=True) == []
 
 
+@pytest.mark.nightly
 def test_a_second_ctrl_c_ends_a_run_whose_storage_does_not_answer(
     bench: Bench, bucket: Bucket
 ) -> None:
@@ -313,7 +315,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    "kind", rest_nightly(2, ["pyarrow", "not picklable", "wrapped", "subclass", "fsspec"])
+    "kind", rest_nightly(1, ["not picklable", "pyarrow", "wrapped", "subclass", "fsspec"])
 )
 def test_a_filesystem_given_as_an_object_is_used_for_everything(
     bench: Bench, moto: S3Server, kind: str

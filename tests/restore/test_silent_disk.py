@@ -8,6 +8,7 @@ import pytest
 
 from tests.rig.bench import Bench, epochs_of
 from tests.rig.faults import silent_disk
+from tests.rig.nightly import rest_nightly
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -47,7 +48,7 @@ def test_a_journal_whose_disk_is_silent_ends_the_run(bench: Bench) -> None:
     goes_on(bench)
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", rest_nightly(1, [2, 1]))
 def test_a_ctrl_c_ends_a_run_whose_disk_is_silent(bench: Bench, times: int) -> None:
     script = falls_silent(bench, "script", HOLDFAST_DISK_DEADLINE_S="100000")
     script.signal(signal.SIGINT)

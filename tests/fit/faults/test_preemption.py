@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.runtime import process_control
+from tests.rig.nightly import rest_nightly
 
 
 def saved(epoch: int) -> tune.Checkpoint:
@@ -70,7 +71,7 @@ class Steps(tune.Trainable):
         self.epoch = checkpoint["epoch"]
 
 
-@pytest.mark.parametrize("trainable", [asks, saves_anyway, Steps])
+@pytest.mark.parametrize("trainable", rest_nightly(2, [asks, Steps, saves_anyway]))
 def test_a_preempted_trial_saves_and_resumes_where_it_was(fit: Any, trainable: Any) -> None:
     (result,) = fit(trainable)
     assert result.error is None
@@ -103,7 +104,7 @@ def never_saves(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("trainable", [never_saves, Stateless])
-@pytest.mark.parametrize("grace_s", [0, 0.1])
+@pytest.mark.parametrize("grace_s", rest_nightly(1, [0.1, 0]))
 def test_a_trial_that_does_not_save_in_its_grace_begins_again(
     fit: Any, trainable: Any, grace_s: float
 ) -> None:

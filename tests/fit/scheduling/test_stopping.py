@@ -17,6 +17,7 @@ from holdfast import tune
 from holdfast.runtime import process_control
 from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 from holdfast.tune.stopper import Stopper
+from tests.rig.nightly import rest_nightly
 
 
 def count_for_ever(config: dict[str, Any]) -> None:
@@ -322,7 +323,7 @@ def begin_wrong(fit: Any, wrong: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=["goal", "bound"])
+@pytest.mark.parametrize("wrong", rest_nightly(1, WRONG), ids=["goal", "bound"])
 def test_with_the_right_name_the_run_may_begin_again_under_its_own(
     fit: Any, capfd: pytest.CaptureFixture[str], wrong: dict[str, Any]
 ) -> None:
@@ -339,7 +340,7 @@ def test_with_the_right_name_the_run_may_begin_again_under_its_own(
     assert len(list(Path(results.experiment_path).glob("*/checkpoint_000000/weights"))) == 2
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=["goal", "bound"])
+@pytest.mark.parametrize("wrong", rest_nightly(1, WRONG), ids=["goal", "bound"])
 def test_a_restore_of_a_run_with_a_wrong_name_says_how_to_leave_and_that_works(
     fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
 ) -> None:
