@@ -198,7 +198,23 @@ class Allocation:
         return any(place.node == node for place in self.places)
 
 
+# Most trials of an experiment request the same, and checking it takes longer than the rest of a
+# trial in a snapshot. By text, because True and 1 are equal.
+_READ: dict[str, PlacementGroupFactory] = {}
+_MOST_READ = 64
+
+
 def _read_bundles(plain: Any) -> PlacementGroupFactory:
+    text = repr(plain)
+    if (known := _READ.get(text)) is None:
+        known = _checked_bundles(plain)
+        if len(_READ) >= _MOST_READ:
+            _READ.clear()
+        _READ[text] = known
+    return known
+
+
+def _checked_bundles(plain: Any) -> PlacementGroupFactory:
     check_table(plain, "it")
     least = plain.get("least")
     if least is not None and type(least) is not int:

@@ -101,6 +101,13 @@ class FollowedRecords:
         return replace(self.experiment, read=read)
 
     @property
+    def signs(self) -> tuple[object, ...]:
+        """Changes when something happens that is not only the progress of a trial."""
+        history = self.history
+        heard = None if history is None else len(history.happenings) + history.left_out
+        return self.is_live, self.experiment.holder, heard, self.reset_at
+
+    @property
     def reports_per_s(self) -> float | None:
         """Over the last 10 s; None until a while has been watched."""
         at = self._clock()

@@ -79,6 +79,8 @@ def takeover_facts(trials: Iterable[Trial]) -> list[TakeoverFact]:
 
 
 def _takeovers_of(trial: Trial) -> Iterator[TakeoverFact]:
+    if not trial.takeovers:
+        return
     values = spread(trial.spec.config)
     for takeover in trial.takeovers:
         yield takeover_fact(trial.trial_id, takeover, values)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.decoding import decode
+from holdfast.trial.errors import InvalidConfig, UnreadableRecord
 from holdfast.trial.resources import (
     ONE_CPU,
     PlacementGroupFactory,
@@ -15,6 +16,11 @@ from holdfast.trial.resources import (
     usage_of_ranks,
     validated,
 )
+from holdfast.trial.trial import TrialSpec
+
+SPEC: dict[str, Any] = {
+    "trial_id": "t0", "index": 0, "name": "train_t0", "dirname": "train_t0", "config": {}
+}  # fmt: skip
 
 
 def test_cpu_and_gpu_may_be_written_small() -> None:
@@ -138,3 +144,13 @@ def test_workers_that_run_together_need_the_memory_of_all() -> None:
 def test_only_what_is_known_of_a_usage_is_a_column() -> None:
     usage = Usage(wall_s=3, cpu_s=4, memory_bytes=7)
     assert usage.columns() == {"wall_s": 3, "cpu_s": 4, "memory_bytes": 7}
+
+
+def test_stored_resources_are_checked_also_if_they_equal_others_that_were_read() -> None:
+    def read(amount: Any) -> Any:
+        stored = {"bundles": [{"CPU": amount}], "strategy": "PACK"}
+        return decode(TrialSpec, {**SPEC, "resources": stored}).resources
+
+    assert read(1) == PlacementGroupFactory([{"CPU": 1}])
+    with pytest.raises(UnreadableRecord, match="'CPU' must be a number, not True"):
+        read(True)

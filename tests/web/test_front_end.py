@@ -108,3 +108,22 @@ def test_every_module_that_is_imported_exists() -> None:
         if not (path.parent / name).is_file()
     ]
     assert missing == []
+
+
+def test_the_page_loads_all_modules_that_it_begins_with_at_once() -> None:
+    """Without a link for each, the browser finds the next ones only in those that it has."""
+    page = (STATIC / "index.html").read_text()
+    linked = re.findall(r'<link rel="modulepreload" href="static/([^"]+)">', page)
+    assert sorted(linked) == sorted(modules_from(STATIC / "js" / "main.js"))
+
+
+def modules_from(first: Path) -> set[str]:
+    """The modules that this one imports, and those that these import, and so on."""
+    found, left = set[Path](), [first]
+    while left:
+        path = left.pop()
+        names = re.findall(r'^(?:import|export)\b[^;]*?"(\.[^"]+)"', path.read_text(), re.M)
+        new = {(path.parent / name).resolve() for name in names} - found
+        found |= new
+        left += [path for path in new if VENDOR not in path.parents]
+    return {str(path.relative_to(STATIC)) for path in found}

@@ -53,7 +53,7 @@ class Page:
             "/api/experiments/sizes": self.sizes,
             "/api/experiments/stream": self.listing_stream,
             "/api/e/{key}": self.shown(lambda e, _: e.facts()),
-            "/api/e/{key}/trials": self.shown(lambda e, _: e.trials()),
+            "/api/e/{key}/trials": self.trials,
             "/api/e/{key}/stream": self.stream,
             "/api/e/{key}/rows": self.shown(_rows),
             "/api/e/{key}/importance": self.shown(
@@ -103,6 +103,11 @@ class Page:
         await watched.look()
         return streamed(listing_events(watched), is_head=request.method == "HEAD")
 
+    async def trials(self, request: Request) -> Response:
+        """The table of an experiment."""
+        watched = await self._following.experiment(request.path_params["key"])
+        return await self._read(lambda: json_answer(request, watched.trials()))
+
     async def stream(self, request: Request) -> Response:
         """The changes of an experiment."""
         last = request.headers.get("last-event-id") or request.query_params.get("version")
@@ -144,7 +149,7 @@ class Page:
             experiment = watched.experiment
 
             def read() -> Response:
-                experiment.look()
+                experiment.look(with_history=False)
                 return json_answer(request, as_json(answer(experiment, request)))
 
             return await self._read(read)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.following import PAUSE_PER_CPU_S
@@ -20,6 +21,7 @@ from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.runtime.tasks import TaskScope
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files import threads
+from holdfast.trial.errors import TuneError
 from holdfast.web.answers import as_json
 
 R = TypeVar("R")
@@ -27,8 +29,6 @@ R = TypeVar("R")
 # A report is on the page within a second.
 _LOOK_EVERY_S = 0.75
 _LIST_EVERY_S = 2.0
-# A look sooner after another one would see nothing new.
-_REST_S = 0.45
 # A page that is loaded again finds its experiment still open.
 LINGER_S = 20.0
 _MOST_READERS = 8
@@ -70,8 +70,9 @@ class Watched:
             self._watchers -= 1
             self.used_at = time.monotonic()
 
-    async def look(self) -> float:
-        """Read what is new. Returns the seconds of CPU that it took.
+    async def look(self, *, at_once: bool = False) -> float:
+        """Read what is new, `at_once` also just after another look. Returns the seconds of CPU
+        that it took.
 
         Raises ExperimentNotFound, StorageError, OSError.
         """
@@ -140,17 +141,27 @@ class WatchedExperiment(Watched):
         self.change: Change | None = None
         self.facts = b""
         self._newest: _News | None = None
+        self._trials: tuple[tuple[int, bool], bytes] | None = None
         self._readers = readers
         self._looking = asyncio.Lock()
 
-    async def look(self) -> float:
+    async def look(self, *, at_once: bool = False) -> float:
         async with self._looking:
-            news, cpu_s = await self._readers.read(self._timed_news)
+            news, cpu_s = await self._readers.read(lambda: self._timed_news(at_once))
             if news is not None:
                 self._newest, self.change = news, news.change
                 self.facts = news.facts or self.facts
                 self.wake()
         return cpu_s
+
+    def trials(self) -> bytes:
+        """The answer of api/e/KEY/trials, encoded: it is large, and each page begins with it. In a
+        thread. Raises what a look raises."""
+        self.experiment.look(with_history=False)
+        state = self.experiment.trials_state
+        if self._trials is None or self._trials[0] != state:
+            self._trials = (state, as_json(self.experiment.trials()))
+        return self._trials[1]
 
     async def trials_since(self, version: int) -> tuple[bytes | None, int]:
         """The data of the event `trials`, and the version that it leads to. None if the page must
@@ -162,13 +173,13 @@ class WatchedExperiment(Watched):
         data, reached = await self._readers.read(lambda: self._encoded_since(version))
         return data, newest.change.version if reached is None else reached
 
-    def _timed_news(self) -> tuple[_News | None, float]:
+    def _timed_news(self, at_once: bool) -> tuple[_News | None, float]:
         began = time.thread_time()
-        return self._news(), time.thread_time() - began
+        return self._news(at_once), time.thread_time() - began
 
-    def _news(self) -> _News | None:
+    def _news(self, at_once: bool) -> _News | None:
         """None if nothing has changed. In a thread."""
-        before, change = self.change, self.experiment.look()
+        before, change = self.change, self.experiment.look(at_once=at_once)
         if change == before:
             return None
         since = change.version if before is None else before.version
@@ -196,7 +207,7 @@ class WatchedListing(Watched):
         self._shown: Any = None
         self._place, self._readers = place, readers
 
-    async def look(self) -> float:
+    async def look(self, *, at_once: bool = False) -> float:
         listing, data, cpu_s = await self._readers.read(self._timed)
         shown = listing["experiments"]
         if shown != self._shown:
@@ -218,20 +229,28 @@ class Following:
         self.readers = Readers()
         self._tasks = tasks
         self._experiments: dict[str, WatchedExperiment] = {}
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listing: WatchedListing | None = None
 
     async def experiment(self, key: str) -> WatchedExperiment:
         """The experiment, from now on open for a while. Raises ExperimentNotFound, StorageError,
         OSError."""
-        watched = self._experiments.get(key)
-        if watched is None:
-            found = await self.readers.read(lambda: self.place.experiment(key))
-            watched = self._experiments.get(key)  # of another request, meanwhile
+        # A page asks for several things at once: the first of these requests reads it for all.
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            watched = self._experiments.get(key)
             if watched is None:
+                found = await self.readers.read(lambda: self.place.experiment(key))
                 watched = self._experiments[key] = WatchedExperiment(found, self.readers)
                 self._tasks.start(self._follow(key, watched))
         watched.used_at = time.monotonic()
         return watched
+
+    async def open_single(self) -> None:
+        """If the place is one experiment, read it before a browser asks for it."""
+        if self.place.single is not None:
+            with suppress(TuneError, OSError):  # the browser gets the error
+                watched = await self.experiment(self.place.single)
+                await self.readers.read(watched.trials)
 
     async def _follow(self, key: str, watched: WatchedExperiment) -> None:
         try:
@@ -261,8 +280,7 @@ class Following:
 
     async def look_a_last_time(self) -> None:
         """Let the streams show how everything has ended."""
-        await asyncio.sleep(_REST_S)
-        looks = [one.look() for one in self._all() if one.is_watched]
+        looks = [one.look(at_once=True) for one in self._all() if one.is_watched]
         await asyncio.gather(*looks, return_exceptions=True)
 
     def end(self) -> None:

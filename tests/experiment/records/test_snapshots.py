@@ -1,3 +1,4 @@
+import gc
 import json
 import zlib
 from collections.abc import Callable, Iterator
@@ -58,6 +59,18 @@ def test_a_snapshot_gives_back_the_machine_and_its_place(run: RecordedExperiment
     assert as_json(loaded.snapshot.machine) == as_json(run.machine)
     assert loaded.snapshot.machine.trials == run.machine.trials
     assert loaded.snapshot.boot_id == "one"
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_the_garbage_collector_works_after_a_snapshot_was_loaded(
+    run: RecordedExperiment, *, is_damaged: bool
+) -> None:
+    take(run)
+    if is_damaged:
+        (run.layout.root / FIRST).write_bytes(b"{}")
+    loaded = load_newest_snapshot(run.layout)
+    assert bool(loaded.skipped) is is_damaged
+    assert gc.isenabled()
 
 
 def test_a_snapshot_is_named_after_the_utc_time_at_which_its_session_began(

@@ -69,21 +69,26 @@ function useConnection() {
   return connection;
 }
 
+const isUnnamed = () => location.hash.replace(/^#\/?/, "") === "";
+
+/** Goes to the only experiment, if the server shows one and the address names none. */
+function opened(about) {
+  if (about.single && isUnnamed()) {
+    history.replaceState(history.state, "", hashOf({ page: "experiment", key: about.single }));
+    window.dispatchEvent(new HashChangeEvent("hashchange"));
+  }
+  return about;
+}
+
 function App() {
   const [route, onView] = useRoute();
-  const about = useLoaded(api.about, []);
+  const about = useLoaded(() => api.about().then(opened), []);
   const { isLost, trouble } = useConnection();
   const [showsKeys, showKeys] = useState(false);
   const main = useRef();
   const place = `${route.page} ${route.key} ${route.trial}`;
   useKeys(showKeys);
   useArrival(place, main);
-  useEffect(() => {
-    if (about.value?.single && location.hash.replace(/^#\/?/, "") === "") {
-      history.replaceState(history.state, "", hashOf({ page: "experiment", key: about.value.single }));
-      window.dispatchEvent(new HashChangeEvent("hashchange"));
-    }
-  }, [about.value]);
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>Skip to the content</a>
     <header class="top" role="banner">
@@ -98,7 +103,9 @@ function App() {
     <main id="main" ref=${main} tabindex="-1">
       ${about.error !== null && about.value === null
         ? html`<${Failed} error=${about.error} retry=${about.again} />`
-        : html`<${Shown} key=${place} route=${route} view=${route.view} onView=${onView} about=${about.value} />`}
+        : about.value === null && isUnnamed()
+          ? html`<p class="loading">Loading…</p>`
+          : html`<${Shown} key=${place} route=${route} view=${route.view} onView=${onView} about=${about.value} />`}
     </main>
     <footer class="bottom">${about.value && html`<span>holdfast ${about.value.version}</span> <span class="path">${about.value.place}</span>`}</footer>
     <${Toasts} />
