@@ -204,15 +204,19 @@ class FollowedExperiment:
         with self._records.lock:
             read, history = self.located.read, self._records.history
             folding = self._records.folding
-            for trial_id, after in list(dict(trials).items())[:_MOST_TRIALS]:
+            for trial_id, after in dict(trials).items():
                 trial = folding.machine.trials.get(trial_id)
-                if trial is None:
-                    missing[trial_id] = f"there is no trial {shown(trial_id)}"
+                if trial is None or len(wanted) >= _MOST_TRIALS:
+                    missing[trial_id] = (
+                        f"there is no trial {shown(trial_id)}"
+                        if trial is None
+                        else f"ask for at most {_MOST_TRIALS} trials at once"
+                    )
                     continue
                 # What was cut off since is answered by no rows from there on.
                 after = int(min(max(after, 0), trial.iteration, self._complete_to(trial_id)))
                 asked = Wanted(metrics=names, after=after, points=points)
-                wanted.append((trial, asked, folding.recent.points(trial_id, names)))
+                wanted.append((trial, asked, folding.recent.points(trial_id, names, after)))
                 if history is not None:
                     began[trial_id] = starts(history.attempts_of(trial_id))
         found: dict[str, Any] = {}
@@ -341,8 +345,8 @@ class FollowedExperiment:
             "concurrency": [],
         }
         if history is not None:
-            states = "" if records.is_live else experiment.outcome.states()
-            self._facts["timeline"] = timeline_of(history, machine, state, states)
+            told = timeline_of(history, machine, state, lambda: experiment.outcome.states())
+            self._facts["timeline"] = told
             self._facts["concurrency"] = concurrency(history)
         records.is_dirty, self._facts_at = False, at
         self._facts_version = max(self._facts_version + 1, int(now * 1_000))
