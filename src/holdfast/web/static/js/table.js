@@ -12,7 +12,7 @@ const STEP = 4 * ROW; // the rows are drawn anew when one has scrolled so far
 const CHECK_WIDTH = 40;
 const tops = new Map();
 const NARROW = 600;
-const NARROW_ID = 118; // a phone shows the number and the beginning of the id
+const NARROWED = { id: 118, status: 118 }; // a phone shows the number, the state and the value
 
 const TITLES = {
   id: "Trial", index: "#", name: "Name", status: "State", stop_reason: "Stop reason", why: "Why it ended", iteration: "Iteration",
@@ -59,7 +59,7 @@ const isRight = (key, store) => ["number", "seconds"].includes(kindOf(key)) || (
 
 /** The grid's columns for CSS, their width altogether, and which hold numbers. */
 function layoutOf(columns, store, facts, isNarrow) {
-  const widths = columns.map((key) => Math.round(isNarrow && key === "id" ? NARROW_ID : widthOf(key, store, facts)));
+  const widths = columns.map((key) => Math.round(isNarrow && key in NARROWED ? NARROWED[key] : widthOf(key, store, facts)));
   return {
     template: `${CHECK_WIDTH}px ${widths.map((width) => `minmax(${width}px, ${width}fr)`).join(" ")}`,
     total: widths.reduce((sum, width) => sum + width, CHECK_WIDTH),
