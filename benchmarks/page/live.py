@@ -10,6 +10,7 @@ import urllib.request
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from http.cookiejar import CookieJar
 from pathlib import Path
 from statistics import median
@@ -127,7 +128,7 @@ def reading(server: Server, key: str) -> Iterator[None]:
     stream = opener.open(f"{base}api/e/{key}/stream")
 
     def read() -> None:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, HTTPException):
             while stream.read1(1 << 16):
                 pass
 

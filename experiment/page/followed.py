@@ -39,6 +39,8 @@ _FACTS_S: Final = 5.0
 _CALM_PER_CPU_S: Final = 200
 # So long after an answer with a gap the rows in it are sent again.
 _GAP_S: Final = 60.0
+# But only as often: each time reads the trial's files.
+_GAP_AGAIN_S: Final = 5.0
 _MOST_METRICS: Final = 50
 _MOST_TRIALS: Final = 500
 _MOST_POINTS: Final = 20_000
@@ -99,7 +101,7 @@ class FollowedExperiment:
         self._facts_signs: tuple[object, ...] = ()
         self._is_scanning = False
         self._summarized: tuple[Machine, Summarizer, Causes] | None = None
-        self._gaps: dict[str, tuple[int, float]] = {}
+        self._gaps: dict[str, tuple[int, float, float]] = {}
         self._importances: dict[str, _Importance] = {}
         with self._records.lock:
             self._refresh_facts()
@@ -216,7 +218,7 @@ class FollowedExperiment:
                 # What was cut off since is answered by no rows from there on.
                 after = int(min(max(after, 0), trial.iteration, self._complete_to(trial_id)))
                 asked = Wanted(metrics=names, after=after, points=points)
-                wanted.append((trial, asked, folding.recent.points(trial_id, names)))
+                wanted.append((trial, asked, folding.recent.points(trial_id, names, after)))
                 if history is not None:
                     began[trial_id] = starts(history.attempts_of(trial_id))
         found: dict[str, Any] = {}
@@ -229,7 +231,8 @@ class FollowedExperiment:
                 missing[trial.trial_id] = curve
                 continue
             if curve.gap is not None:
-                self._gaps[trial.trial_id] = curve.gap, self._clock() + _GAP_S
+                _, _, due_at = self._gaps.get(trial.trial_id, (0, 0.0, 0.0))
+                self._gaps[trial.trial_id] = curve.gap, self._clock() + _GAP_S, due_at
             found[trial.trial_id] = {**curve.plain(), "starts": began.get(trial.trial_id, [])}
         return {"trials": found, "missing": missing}
 
@@ -308,11 +311,15 @@ class FollowedExperiment:
     def _complete_to(self, trial_id: str) -> float:
         """The iteration up to which a page has all rows of a trial: an answer with a gap was given
         before the projector had written the rows in it."""
-        gap, until = self._gaps.get(trial_id, (inf, 0.0))
-        if self._clock() < until:
-            return gap
-        self._gaps.pop(trial_id, None)
-        return inf
+        gap, until, due_at = self._gaps.get(trial_id, (0, 0.0, 0.0))
+        at = self._clock()
+        if at >= until:
+            self._gaps.pop(trial_id, None)
+            return inf
+        if at < due_at:
+            return inf
+        self._gaps[trial_id] = gap, until, at + _GAP_AGAIN_S
+        return gap
 
     def _refresh_facts(self) -> None:
         """Compute the facts again if they have changed, but use at most a two-hundredth of a core:

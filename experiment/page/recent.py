@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from holdfast.experiment.page.curve import Point, values_of
@@ -60,10 +62,13 @@ class Recent:
         if (rows := self._rows.get(trial_id)) is not None:
             self._cut(rows, iteration)
 
-    def points(self, trial_id: str, metrics: Sequence[str]) -> list[Point]:
+    def points(self, trial_id: str, metrics: Sequence[str], after: int = 0) -> list[Point]:
+        """The rows after an iteration, and the last one before them, if it is still there."""
+        rows = self._rows.get(trial_id, ())
+        begin = bisect_right(rows, after, key=lambda row: row.iteration)
         return [
             Point(row.iteration, row.time_total_s, row.timestamp, values_of(row.metrics, metrics))
-            for row in self._rows.get(trial_id, ())
+            for row in islice(rows, max(0, begin - 1), None)
         ]
 
     def _cut(self, rows: deque[Seen], last: int) -> None:
