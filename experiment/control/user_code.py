@@ -130,8 +130,10 @@ class UserCode:
         suggest yet."""
         engine = self._plan.engine
         is_elastic = engine is not None and engine.is_elastic
-        machine = self._machine
-        is_needed = machine.placement.held or machine.paused or is_elastic
+        machine, placement = self._machine, self._machine.placement
+        # One whose worker is still ending will wait without another change of the trial.
+        soon = (machine.trials[one].is_held for one in (*placement.holds, *placement.delayed))
+        is_needed = is_elastic or placement.held or any(soon) or machine.paused
         return bool(is_needed) and not machine.search_waits
 
     def _search_failed(self, error: BaseException) -> None:

@@ -168,19 +168,20 @@ def test_a_stopped_trial_counts_and_says_who_stopped_it(
         at_report(0, 2), of(0, lambda one: TrialStopOrdered(trial_id=one, by="ann (command)"))
     )
     results = tuner(tmp_path, metric="loss", mode="min").fit()
-    assert epochs(results[0]) == [1, 2]
+    done = epochs(results[0])
+    assert done in ([1, 2], [1, 2, 3])  # it may have reported before the order reached it
     assert epochs(results[1]) == [*range(1, LAST + 1)]
     assert results.num_errors == 0
     capfd.readouterr()
     assert main(["show", "--json", str(tmp_path / "run")]) == 0
     trial = json.loads(capfd.readouterr().out)["trials"][0]
     assert (trial["status"], trial["stop_reason"]) == ("TERMINATED", "user")
-    assert trial["why"] == "ann (command) stopped it at iteration 2"
+    assert trial["why"] == f"ann (command) stopped it at iteration {len(done)}"
     assert main(["show", str(tmp_path / "run")]) == 0
     assert "STOPPED ann" in capfd.readouterr().out
     # A restore leaves it ended.
     results = tuner(tmp_path, metric="loss", mode="min").fit(resume="auto")
-    assert epochs(results[0]) == [1, 2]
+    assert epochs(results[0]) == done
 
 
 def test_what_a_person_changed_stays_when_the_script_still_says_the_old_values(
@@ -277,10 +278,11 @@ def test_added_configs_run_and_the_search_hears_of_them_also_after_a_restore(
     assert ("suggest", "3") in told
 
 
+@pytest.mark.parametrize("now", [False, True])
 def test_a_search_that_waits_for_a_paused_trial_waits_for_the_person(
-    tmp_path: Path, orders: Orders
+    tmp_path: Path, orders: Orders, now: bool
 ) -> None:
-    orders.add(at_report(0, 2), pause(0))
+    orders.add(at_report(0, 2), pause(0, now=now))
     orders.add(when_it_waits, resume(0))
     search = ConcurrencyLimiter(Hearing(), max_concurrent=1)
     space = {"x": tune.uniform(0, 100)}
