@@ -15,10 +15,10 @@ from benchmarks.page.server import cpu_of, memory_of
 from holdfast.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, ViewportSize
 
 _DEADLINE_MS = 300_000
-_SIZE = {"width": 1280, "height": 900}
+_SIZE: ViewportSize = {"width": 1280, "height": 900}
 # A row of the table of trials.
 TABLE = "#trials-grid [data-trial]"
 # Two frames: what was drawn before the first is on the screen at the second.
