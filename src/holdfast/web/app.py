@@ -56,9 +56,7 @@ class Page:
             "/api/e/{key}/trials": self.trials,
             "/api/e/{key}/stream": self.stream,
             "/api/e/{key}/rows": self.shown(_rows),
-            "/api/e/{key}/importance": self.shown(
-                lambda e, r: e.importance(r.query_params.get("metric", ""))
-            ),
+            "/api/e/{key}/importance": self.shown(_importance),
             "/api/e/{key}/scheduler": self.shown(lambda e, _: dict(e.scheduler())),
             trial: self.shown(lambda e, r: e.trial(r.path_params["trial"])),
             f"{trial}/log/{{name:path}}": self.shown(_log),
