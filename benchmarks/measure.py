@@ -47,6 +47,7 @@ class Finished:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
     """How to run a benchmark: `runs` turns, smaller if `quick`, the full size if `long`.
+    `with_optuna`: compare the page with optuna-dashboard.
 
     `root` is a directory on the disk to measure, removed at the end.
     """
@@ -55,6 +56,7 @@ class Bench:
     runs: int = 5
     quick: bool = False
     long: bool = False
+    with_optuna: bool = False
     ray_python: str | None = None
     say: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
 

@@ -53,6 +53,12 @@ def _decisions(bench: Bench) -> list[Row]:
     return measure(bench)
 
 
+def _page(bench: Bench) -> list[Row]:
+    from benchmarks.page.measuring import measure  # imports the generator's search space
+
+    return measure(bench)
+
+
 BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "import": importing.measure,
     "startup": startup.measure,
@@ -77,6 +83,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "batches": batches.measure,
     "restore": restoring.measure,
     "view": viewing.measure,
+    "page": _page,
     "trackers": trackers.measure,
     "simulating": simulating.measure,
     "quality": _quality,
@@ -98,6 +105,7 @@ def main(arguments: Sequence[str]) -> None:
             runs=asked.runs or (1 if asked.quick else 5),
             quick=asked.quick,
             long=asked.long,
+            with_optuna=asked.with_optuna,
             ray_python=os.environ.get("HOLDFAST_RAY_PYTHON") or None,
         )
         facts = machine.facts(bench.root)
@@ -149,6 +157,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--long", action="store_true", help="5,100 trials for the flatness")
+    parser.add_argument("--with-optuna", action="store_true",
+                        help="page: also of optuna-dashboard; an hour for the export")  # fmt: skip
     parser.add_argument("--runs", type=int, metavar="N", help="turns of each (5; 1 if quick)")
     parser.add_argument("--directory", type=Path, help="on the disk to measure, with 6 GB free")
     return parser

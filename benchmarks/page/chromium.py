@@ -15,10 +15,9 @@ from benchmarks.page.server import cpu_of, memory_of
 from holdfast.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, ViewportSize
+    from playwright.sync_api import Browser, Page
 
 _DEADLINE_MS = 300_000
-_SIZE: ViewportSize = {"width": 1280, "height": 900}
 # A row of the table of trials.
 TABLE = "#trials-grid [data-trial]"
 # Two frames: what was drawn before the first is on the screen at the second.
@@ -34,7 +33,7 @@ class Chromium:
     @contextmanager
     def page(self) -> Iterator[Page]:
         """A new page. Raises ScriptFailed if it logged an error."""
-        context = self.browser.new_context(viewport=_SIZE)
+        context = self.browser.new_context(viewport={"width": 1280, "height": 900})
         context.set_default_timeout(_DEADLINE_MS)
         try:
             yield context.new_page()

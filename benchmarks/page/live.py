@@ -57,13 +57,21 @@ class LiveRun:
         """Wait until the trials report and their files grow: after a restore, the projector reads
         the whole journal first. Raises ScriptFailed."""
         by_s = time.monotonic() + _BEGINS_S
-        before = {path: path.stat().st_size for path in self.experiment.glob(f"*/{RESULTS}")}
-        grown = 0
+        before, grown = self._rows_bytes, 0
         while grown < _GROWS:
             if self._process.poll() is not None or time.monotonic() > by_s:
                 raise ScriptFailed("the live run did not report")
             time.sleep(1.0)
-            grown += any(path.stat().st_size > size for path, size in before.items())
+            now = self._rows_bytes
+            grown += any(size > before.get(path, size) for path, size in now.items())
+
+    @property
+    def _rows_bytes(self) -> dict[Path, int]:
+        found = {}
+        for path in self.experiment.glob(f"*/{RESULTS}"):
+            with suppress(FileNotFoundError):  # it is being replaced
+                found[path] = path.stat().st_size
+        return found
 
     def end(self) -> list[tuple[float, float]]:
         """When each report began, and how long it took, in seconds."""

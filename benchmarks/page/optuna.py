@@ -16,6 +16,8 @@ from benchmarks.page.server import Server
 
 _ROOT = Path(__file__).resolve().parents[2]
 _VENV = _ROOT / ".venvs" / "optuna-dashboard"
+# A trial in the plot of the history.
+POINT = ".scatterlayer .point"
 _BEGINS_S = 120.0
 _ENDS_S = 20.0
 

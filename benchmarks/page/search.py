@@ -84,7 +84,8 @@ class _Search:
         self._alive: dict[str, _Training] = {}
 
     def is_over(self, running: int) -> bool:
-        return not self._left and len(self._alive) <= running
+        trials = map(self.recorded.trial, self._alive)
+        return not self._left and sum(not one.status.is_final for one in trials) <= running
 
     def turn(self) -> None:
         """Each trial that is alive does its next step."""

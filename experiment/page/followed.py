@@ -158,6 +158,12 @@ class FollowedExperiment:
             is_live=self._records.is_live,
         )
 
+    def read_history(self) -> None:
+        """Read what the first look `with_history` reads. Raises OSError."""
+        if self._records.history is None and not self._is_scanning:
+            with self._looking:
+                self._scan()
+
     def _scan(self) -> None:
         self._is_scanning = self._records.history is None
         try:

@@ -174,6 +174,7 @@ class WatchedExperiment(Watched):
         return data, newest.change.version if reached is None else reached
 
     def _timed_news(self, at_once: bool) -> tuple[_News | None, float]:
+        self.experiment.read_history()  # once: no reason to look less often afterwards
         began = time.thread_time()
         return self._news(at_once), time.thread_time() - began
 
