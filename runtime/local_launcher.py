@@ -47,16 +47,17 @@ class LocalLauncher:
         learns: bool = True,
         workers_move: bool = False,
         held: Sequence[str] = (),
+        left: Sequence[str] = (),
     ) -> None:
         """Every process of this launcher keeps `inherited_fds` open, and shared locks on the files
         `held`: a process that gets the exclusive lock knows that all of them have ended. Workers
         start in `directory` and import from there first. `learns`: modules that the first workers
         import are preloaded for later ones. `workers_move`: each worker changes its working
-        directory at its start."""
+        directory at its start. If this process dies, the sockets `left` are removed."""
         self._tasks = tasks
         self._environ = dict(environ)
         self._inherited = tuple(inherited_fds)
-        self._held = held
+        self._held, self._left = held, left
         self._directory = directory
         self._learns = learns
         self._importing_directory = os.sep if workers_move else ""
@@ -234,6 +235,7 @@ class LocalLauncher:
             inherited_fds=self._inherited,
             directory=self._directory,
             held=self._held,
+            left=self._left,
         )
         self._successions[warm_client] = Succession(
             warm_client,

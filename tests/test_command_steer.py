@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import shlex
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,19 @@ def test_the_socket_counts_as_the_runs_own_file(
     found: Any = json.loads(capsys.readouterr().out)
     assert [one["kind"] for one in found["findings"]] == ["tuner-file", "in-use"]
     assert json.loads(said(capsys, "ls . --json"))["experiments"][0]["state"] == "live"
+
+
+def test_rm_takes_the_socket_of_a_killed_run_for_no_file_of_the_users(
+    recorded: RecordedExperiment, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    recorded.close()
+    (tmp_path / "run" / ".lock-workers").touch()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(CONTROL)
+    Path(CONTROL).rename(tmp_path / "run" / CONTROL)
+    told = said(capsys, "rm run --yes")
+    assert "your own files" not in told
+    assert not (tmp_path / "run").exists()
 
 
 def test_trials_are_completed(recorded: RecordedExperiment, tmp_path: Path) -> None:

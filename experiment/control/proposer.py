@@ -249,8 +249,7 @@ class Proposer:
         if self.searcher is None or any(searched_in(self._param_space)):
             return []
         own = self._spec.options.get("search_space", ())
-        names = [*(key_name(tuple(part["path"])) for part in own), *dict(self._asked)]
-        return names or None
+        return [key_name(tuple(part["path"])) for part in own] or None
 
     def propose_added(self, index: int, config: Mapping[str, Any]) -> Suggested | ConfigRefused:
         """A trial with this config of a person; the search space gives the values that it lacks.

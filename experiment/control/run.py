@@ -302,6 +302,7 @@ class Run:
             tasks=tasks,
             environ=plan.environ,
             held=[plan.lock.workers, *held],
+            left=[str(plan.layout.control)],
             directory=plan.environment.working_dir,
             learns=plan.settings.preload,
             workers_move=plan.job.chdir,

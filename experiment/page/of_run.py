@@ -25,7 +25,7 @@ from holdfast.syncer.files.durable import make_folder, new_file_for, write_all
 
 SERVER: Final = "holdfast.web.child:main"
 # How long the end of a run waits for the server, which sends the last state to those who watch.
-_END_S: Final = 1.5
+_END_S: Final = 1.2
 _WITHOUT: Final = "The run continues without its page"
 
 

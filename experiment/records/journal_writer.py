@@ -69,6 +69,7 @@ class JournalWriter:
         self._syncing: asyncio.Task[Any] | None = None
         self._sync_again = False
         self._finishing = False
+        self._is_closing = False
         self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
         self._is_written: asyncio.Future[bool] = self._loop.create_future()
         self._heard: asyncio.Future[None] = self._loop.create_future()
@@ -126,7 +127,8 @@ class JournalWriter:
             self._waiting.reschedule(min(until, self._waiting.when() or until))
 
     def _arm(self) -> None:
-        if self._sync_timer is None:
+        # A record that comes during the last sync is forced when the journal is closed.
+        if self._sync_timer is None and not self._is_closing:
             self._sync_timer = self._loop.call_later(self._period_s, self._begin_sync)
 
     def _begin_sync(self) -> None:
@@ -317,7 +319,7 @@ class JournalWriter:
         for timer in (self._sync_timer, self._nudge_timer):
             if timer is not None:
                 timer.cancel()
-        self._sync_again = False
+        self._sync_again, self._is_closing = False, True
         await self.sync()
         if self._is_disk_silent:
             threads.ThreadCall(self._journal.abandon)  # not awaited: it may hang as the fsync does

@@ -20,6 +20,7 @@ from holdfast.experiment.records.journal_start import (
     JournalUnreadable,
     check_nothing_behind,
     find_beginning,
+    may_be_steered,
     runs_known_before,
 )
 from holdfast.experiment.records.mirror_note import MirrorNote, read_mirror
@@ -207,7 +208,10 @@ class OpenedExperiment:
             begun = layout.lock.exists() and segments(layout.journal)
             why = ": the run ended before its first record. Start it again" if begun else ""
             raise NothingToRestore(f"there is no experiment in {self.path}{why}")
-        return self.recover().machine.spec if self.tuner_file().is_extended else beginning.spec
+        is_changed = self.tuner_file().is_extended or may_be_steered(
+            layout.journal, beginning.position.segment
+        )
+        return self.recover().machine.spec if is_changed else beginning.spec
 
     def ended_without_results(self) -> bool:
         """Whether the newest run is finished and has nothing to resume, or has no trial."""

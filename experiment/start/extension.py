@@ -245,10 +245,10 @@ def _unsaid(spec: ExperimentSpec, names: Set[str]) -> ExperimentSpec:
 
 
 def _kept(name: str, now: object, said: object) -> str:
+    stays, before = ("without limit" if one is None else one for one in (now, said))
     return (
-        f"{name} stays {'without limit' if now is None else now}, as it was set while the "
-        f"experiment ran. To change it, write another value than the "
-        f"{'missing one' if said is None else said} in the script"
+        f"{name} stays {stays}, which a person set while the experiment ran (the script still "
+        f"says {before}). To change it, write another value in the script"
     )
 
 

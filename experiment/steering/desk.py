@@ -222,8 +222,8 @@ def _paused(machine: Machine, done: Sequence[str]) -> str:
         parts.append(f"{_trials(pausing, 'pause')} at {_its(pausing)} {when}")
     if without := [one for one in pausing if not (saves or machine.trials[one].checkpoints)]:
         parts.append(
-            f"{_trials(without, 'has', 'have')} no checkpoint yet (to pause at once, and to start "
-            f"from scratch later: --now)"
+            f"{_trials(without, 'has', 'have')} no checkpoint yet: paused at once, "
+            f"{'it' if len(without) == 1 else 'they'} would start from scratch later"
         )
     return "; ".join(parts)
 

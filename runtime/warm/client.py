@@ -31,8 +31,10 @@ class WarmClient:
         inherited_fds: Sequence[int],
         directory: str | None = None,
         held: Sequence[str] = (),
+        left: Sequence[str] = (),
     ) -> None:
-        """`on_lost` is called once, when the process is dead. Raises OSError."""
+        """`on_lost` is called once, when the process is dead. If this process dies, it removes the
+        sockets `left`. Raises OSError."""
         self._on_message = on_message
         self._on_lost = on_lost
         self._reason = ""
@@ -43,7 +45,7 @@ class WarmClient:
         self.loaded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._process, ours = start_child(
             "holdfast.runtime.warm.parent:main",
-            [words(held)],
+            [words(held), words(left)],
             environ=environ,
             inherited_fds=inherited_fds,
             directory=directory,

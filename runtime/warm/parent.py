@@ -55,6 +55,7 @@ from holdfast.runtime.usage.processes import resident_bytes
 from holdfast.runtime.warm import preloading
 from holdfast.runtime.warm.children import Children
 from holdfast.runtime.warm.fresh import FreshInterpreters
+from holdfast.runtime.warm.left_sockets import remove_left
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
     FAULT,
@@ -342,10 +343,11 @@ class WarmParent:
 
 
 def main() -> None:
-    """Main function of the warm parent. `argv` has the files that it and its workers hold, the
-    socket's descriptor, the parent's pid, and the inherited descriptors."""
-    held = from_words(sys.argv[1])
-    fd, parent, *inherited = map(int, sys.argv[2:])
+    """Main function of the warm parent. `argv` has the files that it and its workers hold, those
+    that a dead controller leaves, the socket's descriptor, the parent's pid, and the inherited
+    descriptors."""
+    held, left = map(from_words, sys.argv[1:3])
+    fd, parent, *inherited = map(int, sys.argv[3:])
     process_control.die_with_parent(parent)
     started_by_import.refuse_from_now_on()
     hold(held)
@@ -358,5 +360,6 @@ def main() -> None:
     atexit.register(warm.children.end_all)
     if not warm.serve():
         warm.children.end_all()
+        remove_left(left, parent)
         # End the processes that the user's modules started at their import, and this one.
         process_control.kill_group(os.getpid())

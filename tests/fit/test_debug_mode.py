@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
+from holdfast.cli import main
 from holdfast.experiment.worker.session import running
 
 
@@ -106,3 +107,24 @@ def test_ctrl_c_in_a_trial_is_one_of_the_script_and_leaves_the_trial_to_be_resum
     (tmp_path / "again").touch()
     results = tune.Tuner.restore(str(tmp_path / "results" / "exp"), train).fit()
     assert (results.num_errors, results.num_terminated) == (0, 1)
+
+
+def test_a_run_is_steered_here_too(fit: Any, tmp_path: Path) -> None:
+    root = str(tmp_path / "results" / "exp")
+
+    def train(config: dict[str, Any]) -> None:
+        number = int(tune.get_context().get_trial_id().rpartition("_")[2])
+        tune.report({"n": config["n"]})
+        if number == 0:
+            assert main(["note", root, "0", "good"]) == 0
+            assert main(["stop", root, "0", "--yes"]) == 0
+        elif number == 1:
+            assert main(["stop", root]) == 0
+        while True:
+            tune.report({"n": config["n"]})
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(train, {"n": tune.grid_search([1, 2])}, name="exp")
+    first, second = tune.load(root)
+    assert (first.stop_reason, second.stop_reason) == ("user", "interrupted")
+    assert not os.path.lexists(f"{root}/control.sock")

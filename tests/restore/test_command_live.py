@@ -19,8 +19,8 @@ from tests.rig.s3_server import S3Server
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
-# Files that the keeper writes and renames while a live run is copied.
-WRITING = shutil.ignore_patterns(".tmp-*")
+# Files that the keeper writes and renames while a live run is copied, and the socket of the run.
+WRITING = shutil.ignore_patterns(".tmp-*", "control.sock")
 
 
 def parsed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> Any:

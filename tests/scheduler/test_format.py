@@ -6,17 +6,20 @@ from typing import Any
 
 import msgpack
 
-from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.records.event_codec import pack, read_events, unpack
 from holdfast.scheduler.codec import DECISIONS, EVENTS
 from holdfast.scheduler.events import FORMAT, Begun, Recalled
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.snapshot import snapshot
+from holdfast.syncer.journal.journal import read
 from holdfast.testing.invariants import check
 from holdfast.trial.trial import Status, StopReason, evolve
 
 DATA = Path(__file__).parents[1] / "data"
 FIRST, SECOND, THIRD = (DATA / f"format-{number}" for number in (1, 2, 3))
-SETTLED, EXPLAINED, MEASURED = (DATA / name for name in ("settled", "explained", "measured"))
+SETTLED, EXPLAINED, MEASURED, STEERED = (
+    DATA / name for name in ("settled", "explained", "measured", "steered")
+)
 
 
 def folded(journal: Path) -> Machine:
@@ -33,7 +36,7 @@ def test_there_is_an_example_of_the_present_version() -> None:
 
 
 def test_the_newest_examples_tell_every_kind_of_event_and_of_decision() -> None:
-    newest = [one / "journal" for one in (THIRD, SETTLED, EXPLAINED, MEASURED)]
+    newest = [one / "journal" for one in (THIRD, SETTLED, EXPLAINED, MEASURED, STEERED)]
     records = [record for journal in newest for record, _ in read_events(journal)]
     assert {type(record.event).__name__ for record in records} == set(EVENTS) - {"Recalled"}
     decisions = [one for record in records for decided in record.answers for one in decided]
@@ -98,6 +101,26 @@ def test_a_journal_that_says_what_attempts_have_used_loads() -> None:
     assert (usage.cpu_s, usage.gpu_memory_bytes, usage.gpu_utilisation) == (4.5, 7 << 30, 0.75)
     plain: dict[str, Any] = json.loads((MEASURED / "snapshot.json").read_text())
     assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
+
+
+def test_a_journal_of_a_run_that_a_person_steers_loads() -> None:
+    machine = folded(STEERED / "journal")
+    first, second, third, fourth = machine.trials.values()
+    assert (first.shown_status, first.note) == (Status.PAUSED, "is its data right?")
+    assert second.stop is not None
+    assert (second.stop.reason, second.stop.by) == (StopReason.USER, "ann (page)")
+    assert (third.attempt, third.is_pausing, fourth.spec.is_added) == (2, True, True)
+    assert [added.config for added in machine.configs] == [{"lr": 0.125}]
+    spec = machine.spec
+    assert (spec.max_concurrent, spec.num_samples, spec.options["trials"]) == (None, 4, 4)
+    assert spec.options["said"] == {"max_concurrent": 2, "num_samples": 3}
+    plain: dict[str, Any] = json.loads((STEERED / "snapshot.json").read_text())
+    assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
+
+
+def test_the_records_of_the_newest_example_would_be_written_alike_now() -> None:
+    for payload, end in read(STEERED / "journal"):
+        assert pack(*unpack(payload, end)) == payload
 
 
 def test_a_journal_of_version_2_loads_without_the_scheduler_and_is_what_it_was() -> None:

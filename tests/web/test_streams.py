@@ -92,6 +92,11 @@ def test_the_number_of_the_last_event_counts_more_than_the_address(
         assert events.next()[0] == "facts"  # no reset: the page has everything
 
 
+def test_a_version_of_an_earlier_server_resets_the_page(browser: Browser) -> None:
+    with browser.stream(f"{PATH}?version=1") as events:
+        assert events.next() == ("reset", {})
+
+
 def test_a_new_run_in_the_folder_resets_the_page(
     browser: Browser, run: RecordedExperiment
 ) -> None:
@@ -121,10 +126,10 @@ def test_a_disk_that_does_not_answer_is_a_trouble_until_it_does(
 ) -> None:
     look, is_broken = FollowedExperiment.look, threading.Event()
 
-    def looks(self: FollowedExperiment) -> Any:
+    def looks(self: FollowedExperiment, *, at_once: bool = False) -> Any:
         if is_broken.is_set():
             raise StorageUnavailable("read", "digits", "it does not answer")
-        return look(self)
+        return look(self, at_once=at_once)
 
     monkeypatch.setattr(FollowedExperiment, "look", looks)
     with browser.stream(PATH) as events:
@@ -324,10 +329,10 @@ def test_a_bug_ends_the_streams_and_is_one_line(
     look = FollowedExperiment.look
     is_broken = threading.Event()
 
-    def looks(self: FollowedExperiment) -> Any:
+    def looks(self: FollowedExperiment, *, at_once: bool = False) -> Any:
         if is_broken.is_set():
             raise ZeroDivisionError("oh no")
-        return look(self)
+        return look(self, at_once=at_once)
 
     monkeypatch.setattr(FollowedExperiment, "look", looks)
     with served(run.layout.root.parent) as serving:

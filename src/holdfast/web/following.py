@@ -27,8 +27,6 @@ R = TypeVar("R")
 # A report is on the page within a second.
 _LOOK_EVERY_S = 0.75
 _LIST_EVERY_S = 2.0
-# A look sooner after another one would see nothing new.
-_REST_S = 0.45
 # A page that is loaded again finds its experiment still open.
 LINGER_S = 20.0
 _MOST_READERS = 8
@@ -70,8 +68,9 @@ class Watched:
             self._watchers -= 1
             self.used_at = time.monotonic()
 
-    async def look(self) -> float:
-        """Read what is new. Returns the seconds of CPU that it took.
+    async def look(self, *, at_once: bool = False) -> float:
+        """Read what is new, `at_once` also just after another look. Returns the seconds of CPU
+        that it took.
 
         Raises ExperimentNotFound, StorageError, OSError.
         """
@@ -143,9 +142,9 @@ class WatchedExperiment(Watched):
         self._readers = readers
         self._looking = asyncio.Lock()
 
-    async def look(self) -> float:
+    async def look(self, *, at_once: bool = False) -> float:
         async with self._looking:
-            news, cpu_s = await self._readers.read(self._timed_news)
+            news, cpu_s = await self._readers.read(lambda: self._timed_news(at_once))
             if news is not None:
                 self._newest, self.change = news, news.change
                 self.facts = news.facts or self.facts
@@ -162,13 +161,13 @@ class WatchedExperiment(Watched):
         data, reached = await self._readers.read(lambda: self._encoded_since(version))
         return data, newest.change.version if reached is None else reached
 
-    def _timed_news(self) -> tuple[_News | None, float]:
+    def _timed_news(self, at_once: bool) -> tuple[_News | None, float]:
         began = time.thread_time()
-        return self._news(), time.thread_time() - began
+        return self._news(at_once), time.thread_time() - began
 
-    def _news(self) -> _News | None:
+    def _news(self, at_once: bool) -> _News | None:
         """None if nothing has changed. In a thread."""
-        before, change = self.change, self.experiment.look()
+        before, change = self.change, self.experiment.look(at_once=at_once)
         if change == before:
             return None
         since = change.version if before is None else before.version
@@ -196,7 +195,7 @@ class WatchedListing(Watched):
         self._shown: Any = None
         self._place, self._readers = place, readers
 
-    async def look(self) -> float:
+    async def look(self, *, at_once: bool = False) -> float:
         listing, data, cpu_s = await self._readers.read(self._timed)
         shown = listing["experiments"]
         if shown != self._shown:
@@ -261,8 +260,7 @@ class Following:
 
     async def look_a_last_time(self) -> None:
         """Let the streams show how everything has ended."""
-        await asyncio.sleep(_REST_S)
-        looks = [one.look() for one in self._all() if one.is_watched]
+        looks = [one.look(at_once=True) for one in self._all() if one.is_watched]
         await asyncio.gather(*looks, return_exceptions=True)
 
     def end(self) -> None:

@@ -22,8 +22,7 @@ from holdfast.web.security import (
     Refused,
 )
 
-# The browser loads the page again, without a script, and then sends the cookie.
-_AGAIN = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0">'
+_AGAIN = '<!doctype html><meta charset="utf-8"><script type="module" src="static/js/again.js">'
 
 
 class Gate:
@@ -100,7 +99,7 @@ def asked_of(scope: Scope) -> Asked:
 def refusal(scope: Scope, refused: Refused) -> Response:
     """In words: as JSON for the page's scripts, as text for a person."""
     if refused.again:
-        page = f"{_AGAIN}<title>holdfast</title><p>{escape(refused.why)}."
+        page = f"{_AGAIN}</script><title>holdfast</title><p>{escape(refused.why)}."
         return Response(page, refused.status, media_type="text/html")
     headers = {"allow": ", ".join(METHODS)} if refused.status == 405 else None
     if "/api/" in scope["path"]:

@@ -80,7 +80,7 @@ class Admitted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """`again`: the browser may have the cookie, and withheld it because another site's page has
-    the link; it sends it if this page loads itself again."""
+    the link. It sends it for what this page loads, and if this page loads itself again."""
 
     status: int
     why: str

@@ -33,7 +33,7 @@ _NEXT_PORTS: Final = 50
 _WAITING: Final = 128
 _LARGEST_HEAD: Final = 64 << 10
 # How long the end may take: to read the last state, and to send it.
-_LAST_LOOK_S: Final = 0.9
+_LAST_LOOK_S: Final = 0.5
 _END_S: Final = 0.3
 
 

@@ -151,7 +151,7 @@ def test_rows_and_files_come_from_the_bucket(elsewhere: Elsewhere) -> None:
     rows = elsewhere.followed.rows([(trial_id, 0), (other, 0), ("none", 0)], ["loss"], 100)
     assert rows["trials"][trial_id]["metrics"]["loss"] == [0.0, 1.0, 2.0, 3.0]
     assert rows["trials"][other]["iteration"] == []
-    assert rows["missing"] == {"none": "there is no trial none"}
+    assert rows["missing"] == {"none": "there is no trial 'none'"}
     page = elsewhere.followed.trial(trial_id)
     assert page["artifacts"] == [{"path": "curve.png", "size_bytes": 3_000_008, "is_image": True}]
     (kept,) = page["checkpoints"]

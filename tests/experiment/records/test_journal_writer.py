@@ -34,6 +34,7 @@ class Heard:
         folder: Path,
         check_ownership: Callable[[], None] = lambda: None,
         disk_deadline_s: float = 0.0,
+        fsync_period_s: float = 3600,
     ) -> None:
         self.faults: list[BaseException] = []
         self.warnings: list[str] = []
@@ -42,7 +43,7 @@ class Heard:
             Journal(self.folder),
             DeafScribe(),  # type: ignore[arg-type]
             tasks=free_tasks(),
-            fsync_period_s=3600,
+            fsync_period_s=fsync_period_s,
             disk_deadline_s=disk_deadline_s,
             warn=self.warnings.append,
             check_ownership=check_ownership,
@@ -212,6 +213,39 @@ def test_the_end_waits_for_whoever_forces_the_journal_at_that_moment(
     heard = asyncio.run(run())
     assert (heard.faults, heard.warnings) == ([], [])
     assert [path.name for path in heard.folder.iterdir()] == ["000000.log"]
+
+
+def test_a_record_that_comes_during_the_last_sync_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, goes_on, closed = (threading.Event() for _ in range(3))
+
+    def forced(descriptor: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            awaited = closed if began.is_set() else goes_on
+            began.set()
+            awaited.wait(60)
+        os.fsync(descriptor)
+
+    monkeypatch.setattr(fsync, "fdatasync_file", forced)
+
+    async def run() -> Heard:
+        heard = Heard(tmp_path, fsync_period_s=0)
+        heard.journal_writer.append([b"row"])
+        closing = asyncio.ensure_future(heard.journal_writer.close())
+        await asyncio.to_thread(began.wait, 60)
+        heard.journal_writer.append([b"late"])
+        await asyncio.sleep(0.01)  # longer than the period
+        goes_on.set()
+        await closing
+        closed.set()
+        if waiting := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(waiting, timeout=60)
+        return heard
+
+    heard = asyncio.run(run())
+    assert heard.faults == []
+    assert heard.payloads() == [b"row", b"late"]
 
 
 @pytest.mark.parametrize("is_hurried", [False, True])

@@ -306,7 +306,7 @@ def _add_resume(commands: Any) -> None:
         commands, "resume", _RESUME, json_help="at the end, one JSON object as from show"
     )
     add_experiment(command)
-    add_trials(command, "*", ", paused in a live run. Without any, the experiment is restored")
+    add_trials(command, "*", "; without one, the experiment is restored")
     command.add_argument(
         "--trainable",
         metavar="MODULE:NAME",

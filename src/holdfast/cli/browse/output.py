@@ -36,6 +36,7 @@ from holdfast.experiment.results.trial_count import has_rest
 from holdfast.experiment.user_objects.code import recorded_code
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.names import printable
+from holdfast.scheduler.machine import Machine
 from holdfast.trial.resources import Usage
 from holdfast.trial.trial import Status, StopReason
 
@@ -50,6 +51,7 @@ STATE_STYLES = {
 _TRIAL_STYLES = {"TERMINATED": "green", "ERROR": "red", "RUNNING": "cyan", "PENDING": "dim"}
 _RESTORES = {0: "", 1: ", restored once"}
 _SHOWN_CAUSES = 3
+_SHOWN_NOTES = 10
 _SHOWN_RESUMES = 3
 _SHOWN_PLACES = 3
 _INFERRED = 3
@@ -223,6 +225,7 @@ def show_overview(
         say(f"... {hidden} (-n 0 shows all)")
     machine = experiment.machine
     show_scheduler(machine.trials.values(), machine.spec, terminal_width())
+    _show_notes(machine)
     _show_failures(experiment)
     if not experiment.read.is_followed:  # only the newest can be resumed
         _show_next(overview, experiment)
@@ -271,6 +274,17 @@ def _when(overview: Overview, now: float) -> str:
     restores = _RESTORES.get(overview.restores, f", restored {overview.restores} times")
     ago = duration(max(0.0, now - began))
     return f"{local} ({ago} ago), ran {duration(overview.active_s)}{restores}"
+
+
+def _show_notes(machine: Machine) -> None:
+    noted = [trial for trial in machine.trials.values() if trial.note]
+    if noted:
+        say("")
+    for trial in noted[:_SHOWN_NOTES]:
+        say(f"note on {trial.trial_id}: {format_value(trial.note, 300)}")
+    if len(noted) > _SHOWN_NOTES:
+        others = counted(len(noted) - _SHOWN_NOTES, "other note", "other notes")
+        say(f"and {others} (--json has them all)")
 
 
 def _show_failures(experiment: LocatedExperiment) -> None:

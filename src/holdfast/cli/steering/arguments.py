@@ -49,7 +49,7 @@ def add_trials(command: argparse.ArgumentParser, nargs: str, more: str = "") -> 
 def _add_stop(commands: Any) -> None:
     command = add_command(commands, "stop", _STOP)
     add_experiment(command)
-    add_trials(command, "*", ". Without any, the run stops, to be resumed later")
+    add_trials(command, "*", "; without one, the run stops, to be resumed later")
     add_flag(command, "-y --yes", "do not ask before trials end for good")
 
 
