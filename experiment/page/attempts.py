@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast, get_args
 
-from holdfast.experiment.page.history import Attempt
+from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.raw_records import text_of
 from holdfast.experiment.page.values import LONG, shortened
 from holdfast.experiment.progress.failure_text import user_frame

@@ -64,6 +64,7 @@ class Entries:
         self._differing: dict[str, None] = {}
         self._having: Counter[str] = Counter()
         self._metric_names: dict[str, None] = {}
+        self._numeric: dict[str, None] = {}
         self.statuses: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
 
@@ -120,8 +121,8 @@ class Entries:
         return list(self._metric_names)[:_MOST_NAMES]
 
     def numeric_metrics(self) -> list[str]:
-        """The names of those that have been a number in the last report of some trial."""
-        return [name for name in self.shown_metrics if name in self._numeric]
+        """The names of those that some trial has reported as a number."""
+        return list(self._numeric)[:_MOST_NAMES]
 
     def varied(self, space: Sequence[Mapping[str, Any]]) -> list[str]:
         """The varied parameters, as `varied_parameters.varied_names` finds them."""
@@ -185,15 +186,10 @@ class Entries:
         found = cells(row if simple else flatten(readable(dict(row))), _MOST_NAMES)
         if not found.keys() <= self._metric_names.keys():
             self._metric_names.update(dict.fromkeys(found))
+        numeric = self._numeric
+        if new := [n for n in found if n not in numeric and is_number(found[n])]:
+            numeric.update(dict.fromkeys(new))
         return found
-
-    @property
-    def _numeric(self) -> set[str]:
-        names: set[str] = set()
-        for entry in self._entries.values():
-            if not entry.metrics.keys() <= names:
-                names |= {name for name, value in entry.metrics.items() if is_number(value)}
-        return names
 
     def _count(self, entry: Entry | None, by: int) -> None:
         if entry is not None:

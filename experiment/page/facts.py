@@ -19,6 +19,7 @@ from holdfast.experiment.progress.failure_text import cause, user_frame
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
+from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.results.trial_count import not_created
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import Failure
@@ -73,6 +74,7 @@ def facts_of(
     state = experiment.condition(now)
     trials = list(machine.trials.values())
     options = spec.options
+    taken = [trial for trial in trials if trial.takeovers]  # the others' configs are not spread
     usage = usage_of_all([usage for trial in trials for usage in trial.usages])
     return {
         "name": experiment.name,
@@ -106,7 +108,7 @@ def facts_of(
         "scheduler_line": summary.scheduler,
         "search": str(options.get("search") or ""),
         "rungs": [asdict(rung) for rung in rung_counts(trials)],
-        "takeovers": json_value([asdict(one) for one in takeover_facts(trials)]),
+        "takeovers": json_value([asdict(one) for one in takeover_facts(taken)]),
         "failures": failures,
         "nodes": _nodes(experiment, now),
         "varied": entries.varied(spec.whole_space),
@@ -148,6 +150,9 @@ def waiting_text(machine: Machine, running: int) -> str:
     if running or machine.finished:
         return ""
     cluster = machine.cluster
+    if machine.waits_for_person:
+        paused = counted(len(machine.held), "trial is", "trials are")
+        return f"{paused} paused, and nothing else is left: resume or stop them."
     if cluster and not cluster.nodes:
         return "The run waits for its first node."
     if machine.has_queue:

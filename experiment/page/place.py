@@ -30,7 +30,7 @@ from holdfast.experiment.page.facts import summary_of
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.page.values import json_value
 from holdfast.experiment.progress.summarizer import Summarizer
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
 from holdfast.names import shown
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import segments
@@ -112,7 +112,13 @@ class Place:
         if key not in self._names():
             raise ExperimentNotFound(f"{self.public} has no experiment {shown(key)}", key)
         found = partial(find, self._path_of(key), self._settings, self._environ, asks=False)
-        made = FollowedExperiment(key, lambda kept: found(kept=kept))
+        try:
+            made = FollowedExperiment(key, lambda kept: found(kept=kept))
+        except NeverBegun:
+            if not self._is_starting(key):
+                raise
+            text = f"the run in {self.public} is starting: {shown(key)} has no record yet"
+            raise NeverBegun(text, key) from None
         with self._lock:
             if (known := self._followed.get(key)) is not None:  # another thread was faster
                 made.close()
@@ -133,6 +139,11 @@ class Place:
 
     def _path_of(self, key: str) -> str:
         return self._path if self.single is not None else path_in(self._path, key)
+
+    def _is_starting(self, key: str) -> bool:
+        """Whether a process holds the lock of an experiment on this machine."""
+        here = Location.resolve(self._path_of(key), None, {}).local_path
+        return here is not None and bool(current_holder(Layout(Path(here)).lock))
 
     def _look_at(self, key: str, *, now: float) -> _Known:
         mark, at = self._mark_of(key), time.monotonic()

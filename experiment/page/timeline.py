@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.page.history import Attempt, Happening, History, Restore
+from holdfast.experiment.page.happened import Attempt, Happening, Restore
+from holdfast.experiment.page.history import History
 from holdfast.experiment.page.raw_records import text_of
 from holdfast.experiment.page.values import LONG, shortened
 from holdfast.experiment.progress.scheduler_facts import number
@@ -22,9 +23,10 @@ _MOST_STEPS: Final = 500
 
 
 def timeline_of(
-    history: History, machine: Machine, state: Condition, states: str
+    history: History, machine: Machine, state: Condition, states: Callable[[], str]
 ) -> list[dict[str, Any]]:
-    """The newest 500 entries, the oldest first. `states` counts the trials, in words."""
+    """The newest 500 entries, the oldest first. `states` counts the trials, in words, which takes
+    a while."""
     found = [
         *(_entry(one, machine.spec) for one in history.happenings),
         *(entry for restore in history.restores for entry in _restore(restore, history)),
@@ -69,10 +71,10 @@ def _began(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
     planned = fields.get("spec")
     settings = planned if isinstance(planned, Mapping) else {}
     count = settings.get("num_samples")
-    samples = f" with num_samples={count}" if type(count) is int and count != 1 else ""
-    scheduler = short_name(text_of(settings.get("scheduler")))
-    by = f" and the scheduler {scheduler}" if scheduler else ""
-    return f"The experiment began{samples}{by}."
+    parts = [f"num_samples={count}"] if type(count) is int and count != 1 else []
+    if scheduler := short_name(text_of(settings.get("scheduler"))):
+        parts.append(f"the scheduler {scheduler}")
+    return f"The experiment began{' with ' * bool(parts)}{' and '.join(parts)}."
 
 
 def _ended(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
@@ -225,13 +227,13 @@ def _following(attempts: Sequence[Attempt], cut: Attempt) -> Attempt | None:
     return later[0] if later else None
 
 
-def _last(machine: Machine, state: Condition, states: str) -> dict[str, Any] | None:
+def _last(machine: Machine, state: Condition, states: Callable[[], str]) -> dict[str, Any] | None:
     """The end, or that no process runs the experiment."""
     if state is Condition.LIVE:
         return None
     epoch = machine.epoch
     if machine.finished:
-        return _made(machine.now, "ended", f"The run ended: {states or 'no trial'}.", epoch)
+        return _made(machine.now, "ended", f"The run ended: {states() or 'no trial'}.", epoch)
     trials = machine.trials.values()
     left = sum(trial.attempt > 0 and not trial.status.is_final for trial in trials)
     text = (

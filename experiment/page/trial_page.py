@@ -22,7 +22,7 @@ from holdfast.experiment.folder.containment import LeadsElsewhere
 from holdfast.experiment.folder.layout import ERROR, of_rank_0
 from holdfast.experiment.folder.trial_folder import list_folder
 from holdfast.experiment.page.attempts import attempts_of
-from holdfast.experiment.page.history import Attempt
+from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.tar import is_here
 from holdfast.experiment.page.trial_files import NotThere, artifacts_of
 from holdfast.experiment.page.values import finite_or_none, json_value

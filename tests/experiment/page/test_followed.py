@@ -20,7 +20,14 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page import journal_tail
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
-from holdfast.scheduler.events import EndOrdered, Exited, NoteWritten, PauseRequested, Resumed
+from holdfast.scheduler.events import (
+    EndOrdered,
+    Exited,
+    NoteWritten,
+    PauseRequested,
+    Resumed,
+    SearchEnded,
+)
 from holdfast.syncer.journal.segment import framed
 from holdfast.trial.config import FailureConfig
 from tests.rig.recorded import RecordedExperiment
@@ -387,8 +394,13 @@ def test_what_a_person_does_is_shown(page: Page) -> None:
     assert (news["note"], news["is_held"], news["pausing"]) == ("odd", True, True)
     page.run.report(trial_id, {"loss": 1.0}, checkpoint="committed")
     page.run.finish(trial_id)
+    page.run.add(SearchEnded())
     assert page.news(version)[trial_id]["status"] == "PAUSED"
-    assert page.followed.facts()["counts"] == {"PAUSED": 1}
+    facts = page.followed.facts()
+    assert facts["counts"] == {"PAUSED": 1}
+    assert facts["progress"]["waiting_text"] == (
+        "1 trial is paused, and nothing else is left: resume or stop them."
+    )
 
 
 def test_numbers_that_json_lacks_are_texts(page: Page) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.page.attempts import attempts_of
-from holdfast.experiment.page.history import Attempt, History
+from holdfast.experiment.page.happened import Attempt
+from holdfast.experiment.page.history import History
 from holdfast.experiment.page.journal_tail import hear_journal
 from holdfast.experiment.page.timeline import concurrency, timeline_of
 from holdfast.experiment.records.event_codec import pack
@@ -243,7 +244,7 @@ def shown_attempts(
 def timeline(
     run: RecordedExperiment, state: Condition = Condition.INTERRUPTED
 ) -> list[dict[str, Any]]:
-    return timeline_of(history_of(run), run.machine, state, "1 finished")
+    return timeline_of(history_of(run), run.machine, state, lambda: "1 finished")
 
 
 def restored(run: RecordedExperiment) -> str:

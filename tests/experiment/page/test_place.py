@@ -114,6 +114,20 @@ def test_only_listed_names_are_experiments(results: Results, key: str) -> None:
         results.place.experiment(key)
 
 
+def test_a_run_without_a_record_is_starting_while_a_process_has_its_lock(
+    results: Results,
+) -> None:
+    (results.root / "new" / "journal").mkdir(parents=True)
+    (results.root / "new" / "journal" / "000000.log").touch()
+    lock = os.open(results.root / "new" / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(ExperimentNotFound, match="is starting: 'new' has no record yet"):
+        results.place.experiment("new")
+    os.close(lock)
+    with pytest.raises(ExperimentNotFound, match="ended before its first record"):
+        results.place.experiment("new")
+
+
 def test_one_experiment_is_a_place_of_its_own(results: Results) -> None:
     place = Place(str(results.root / "open"), Settings.read({}), {})
     assert place.single == "open"
