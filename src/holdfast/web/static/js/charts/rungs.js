@@ -53,7 +53,7 @@ export function Rungs({ store, facts, selection, onSelect, visits, view, onView,
       table=${() => visitTable(own, statusOf, title)}
       note=${`A trial has one symbol in each rung that it reached. The thick line is the cutoff of the newest decision.${nameless > 0 ? ` ${counted(nameless, "visit")} without a value.` : ""}`} />
     <ul class="chart-symbols">${OUTCOMES.map((name) => html`<li key=${name}><span class="chart-unseen">Symbol</span><${Key} look=${looks(theme)[name]} /></li>`)}</ul>
-    <div class="chart-scroll"><table class="chart-small">
+    <div class="chart-scroll" tabindex="0" role="region" aria-label="Trials by rung"><table class="chart-small">
       <caption class="chart-unseen">Trials by rung</caption>
       <thead><tr>${["Bracket", "Rung at", "Reached", "Promoted", "Stopped", "Not decided", "Ended otherwise", `Cutoff (${title})`].map((name) => html`<th key=${name} scope="col">${name}</th>`)}</tr></thead>
       <tbody>${rungTable(all, statusOf).map(
