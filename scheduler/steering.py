@@ -83,11 +83,11 @@ def on_refused(state: State, event: ConfigRefused) -> list[Effect]:
 
 
 def _pause(state: State, trial_id: str, *, at_once: bool) -> list[Effect]:
-    trial = state.trials[trial_id]
+    trial, placement = state.trials[trial_id], state.placement
     if not trial.is_held:
         state.move(Held(trial_id=trial_id))
-    if trial.status is Status.PENDING:
-        state.placement.hold_back(trial_id)
+    if trial_id in placement.queue or trial_id in placement.unanswered:
+        placement.hold_back(trial_id)
         state.enqueue(trial_id)
     elif at_once and trial.status.has_worker:
         state.move(Interrupted(trial_id=trial_id))

@@ -365,6 +365,21 @@ def test_the_run_does_not_wait_for_a_paused_trial_that_a_restore_skips() -> None
     assert run.trial("t0").is_held
 
 
+def test_the_pause_of_a_trial_that_a_restore_skips_keeps_no_run_waiting() -> None:
+    run = running(2)
+    run.handle(SearchEnded())
+    run.crash()
+    run.resume(unfinished="skip", finished="skip")
+    assert run.machine.finished
+    run = running(2)
+    run.report("t0", checkpoint=True)
+    run.crash()
+    run.resume(unfinished="skip")
+    run.handle(pause("t0"))
+    assert run.machine.held == []
+    assert run.handle(SearchEnded()) == [Finish(reason="done")]
+
+
 def test_a_search_that_waits_waits_with_the_run_for_a_person() -> None:
     run = running()
     run.handle(pause("t0"))
