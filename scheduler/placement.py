@@ -31,9 +31,10 @@ class Placement:
     """Each trial is in at most one of `holds`, `idle` and `queue`.
 
     A trial in `delayed`, `unanswered` or `held` may not enter the queue yet: it waits before its
-    retry, for an answer about the checkpoint that it resumes from, or for a person. The queue is the keys of a dict, in
-    order: with a list, resuming ten thousand trials at once took five seconds. These are indexes,
-    derived from the trials: a scan per event costs 1 ms at 10,000 trials.
+    retry, for an answer about the checkpoint that it resumes from, or for a person. The queue is
+    the keys of a dict, in order: with a list, resuming ten thousand trials at once took five
+    seconds. These are indexes, derived from the trials: a scan per event costs 1 ms at 10,000
+    trials.
 
     Trials get their resources from the `cluster` if nodes may join, and otherwise from `capacity`,
     which is that of this machine.

@@ -131,7 +131,9 @@ def has_work(state: State, event: Resumed) -> bool:
     if _spent(spec, state.active_s) or _stopped(state, event):
         return False
     has_more = _is_wider(state.spec, spec) or not state.search_ended or state.configs
-    return bool(has_more) or any(is_selected(trial, event, spec) for trial in state.trials.values())
+    return bool(has_more) or any(
+        is_selected(trial, event, spec) for trial in state.trials.values()
+    )
 
 
 def _is_wider(old: ExperimentSpec, new: ExperimentSpec) -> bool:

@@ -263,20 +263,17 @@ class Proposer:
                 rng = random.Random(f"{self._spec.seed}/{stream}")
                 variant = added_variant(self._param_space, config, rng, index)
                 spec = replace(self._make(self._id_of(index), variant), is_added=True)
+        except TuneError as error:
+            return ConfigRefused(why=str(error))
         except Exception as error:  # the user's code does not fit this config
-            text = (
-                str(error) if isinstance(error, TuneError) else f"{type(error).__name__}: {error}"
-            )
-            return ConfigRefused(why=text)
+            return ConfigRefused(why=f"{type(error).__name__}: {error}")
         self._added.append(index)
         self._count = index + 1
-        answer = (
-            chosen_of(self._param_space, variant.config) if self.searcher is not None else None
-        )
-        sealed = None if answer is None else self._kept(answer)
-        suggested = Suggested(spec=spec, answer=None if sealed == spec.config else sealed)
-        if self.searcher is not None:
-            self.replay_suggestion(suggested)
+        if self.searcher is None:
+            return Suggested(spec=spec)
+        answer = self._kept(chosen_of(self._param_space, variant.config))
+        suggested = Suggested(spec=spec, answer=None if answer == spec.config else answer)
+        self.replay_suggestion(suggested)
         return suggested
 
     def _hears_of(self, spec: TrialSpec, answer: dict[str, Any]) -> bool:

@@ -29,8 +29,8 @@ class Summary:
     `silent` trials that finished without a report.
 
     `ending` says why the run is being stopped, `phase` what it waits for before the first trial
-    and after the last one, `waiting` what its cluster waits for, or the person; otherwise they are empty. `nodes`
-    is None if all trials run on this machine.
+    and after the last one, `waiting` what its cluster waits for, or that it waits for a person;
+    otherwise they are empty. `nodes` is None if all trials run on this machine.
     """
 
     name: str

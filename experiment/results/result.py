@@ -58,8 +58,8 @@ class Result:
     `error` is the TrialError that ended the trial, or None; `path` is its directory on
     `filesystem`. `stop_reason` says in a word why the trial has stopped ("finished", "pruned",
     "stopped", "stopper", "budget", "user", "interrupted", "failed"; "unknown" in records of
-    earlier versions), and `why` in a sentence; both are "" for a trial that runs or waits, and for one
-    that is read from its directory alone.
+    earlier versions), and `why` in a sentence; both are "" for a trial that runs or waits, and for
+    one that is read from its directory alone.
 
     A pickle has the last metrics and the config. Everything else is read again after unpickling;
     on another machine, from the trial's storage. A pickle also has the credentials of that

@@ -21,7 +21,6 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     View,
 )
-from holdfast.trial.trial import Status
 
 
 class TrialCurve:

@@ -141,6 +141,31 @@ class SearchContract:
     def test_it_finds_better_configs_than_chance_would(self, run: list[Config]) -> None:
         assert min(map(flat_loss, run)) < by_chance(self.count, self.part)
 
+    def test_it_hears_of_an_added_config_of_its_space_also_after_a_restore(self) -> None:
+        config = Parameters(FLAT, who="a person")
+        added = config.config(config.complete({}, random.Random(7)))
+        odd = {**added, "x": 99.0}
+
+        def searching(answers: list[Config]) -> tuple[LibrarySearch, list[bool]]:
+            search = opened(self.made(**{self.seeded: 5}), FLAT)
+            heard = []
+            for trial, given in enumerate([None, added, odd, None]):
+                if given is not None:
+                    heard.append(search.take_added(f"t{trial}", given))
+                elif len(answers) < 2:
+                    answers.append(suggested(search, trial))
+                else:
+                    search.recall(f"t{trial}", answers[trial > 0])
+                ended(search, trial, float(trial))  # of a trial that it does not know: ignored
+            return search, heard
+
+        answers: list[Config] = []
+        search, heard = searching(answers)
+        assert heard == [True, False]
+        again, heard_again = searching(answers)
+        assert heard_again == heard
+        assert suggested(again, "next") == suggested(search, "next")
+
     def test_each_config_is_one_of_the_space(self, run: list[Config]) -> None:
         parameters = Parameters(FLAT, who="the test")
         for config in run:

@@ -516,3 +516,55 @@ def test_the_examples_continue_after_a_kill(bench: Bench, example: str) -> None:
 def test_what_is_not_a_sampler_is_refused_at_once(sampler: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"must be a sampler of Optuna, such as optuna\.sam"):
         OptunaSearch(sampler=sampler)
+
+
+# -- configs that a person adds -------------------------------------------------------------------
+
+
+def asks(trial: Any) -> None:
+    trial.suggest_float("x", -5, 5)
+    if trial.suggest_categorical("kind", ["a", "b"]) == "a":
+        trial.suggest_int("n", 1, 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "space", "added"),
+    [
+        ({}, REALS, {"x": 1.0, "y": 2.0}),
+        ({"points_to_evaluate": [{"x": 0.0, "y": 0.0}] * 2}, REALS, {"x": 1.0, "y": 2.0}),
+        ({"space": REALS}, None, {"x": 1.0, "y": 2.0}),
+        ({"space": asks}, None, {"x": 1.0, "kind": "a", "n": 3}),
+    ],
+    ids=["tuner", "points", "own", "function"],
+)
+def test_an_added_config_is_a_trial_of_the_study_also_after_a_restore(
+    tmp_path: Path, given: dict[str, Any], space: Any, added: dict[str, Any]
+) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+
+    def searching(study: str, told: list[Any]) -> OptunaSearch:
+        search = opened(OptunaSearch(seed=3, storage=url, study_name=study, **given), space)
+        for number in range(4):
+            if number == 1:
+                assert search.take_added("t1", added)
+                config: Any = added
+            elif len(told) < 3:
+                config = search.suggest(f"t{number}")
+                told.append(config)
+            else:
+                config = told[max(0, number - 1)]
+                search.recall(f"t{number}", config)
+            finish(search, number, config)
+        return search
+
+    answers: list[Any] = []
+    first = searching("first", answers)
+    second = searching("second", answers)
+    if "points_to_evaluate" in given:
+        assert [answer["x"] for answer in answers[:2]] == [0.0, 0.0]
+    assert first.suggest("t4") == second.suggest("t4")
+    for study in ("first", "second"):
+        trials = optuna.load_study(study_name=study, storage=url).trials
+        assert trials[1].params == added
+        assert trials[1].state is TrialState.COMPLETE
+        assert len(trials) == 5
