@@ -116,7 +116,7 @@ def test_a_trial_is_paused_across_a_restore_and_resumed(
     steered.hold = bench.gate("hold")
     steered.script.dies()
     steered.script = bench.start(restore=True, **steered.options)
-    steered.script.said("paused")
+    steered.script.said("TRIAL, or ")  # the run is ready, and waits for a person
     steered.state(0, "paused")
     steered.press("Resume")
     steered.answered("resume")
@@ -138,7 +138,7 @@ def test_the_experiment_is_stopped_after_a_question_and_continues_when_it_is_res
     steered.hold.open()
     assert steered.script.ends() == -signal.SIGINT
     steered.script.finish_reading()
-    assert "stopped by" in steered.script.stderr
+    assert "(page)" in steered.script.stderr, steered.script.stderr
     seen(steered.page.locator("main"), "interrupted")
     assert steered.events("EndOrdered")
     bench.start(restore=True, **steered.options).succeeds()
