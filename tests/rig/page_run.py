@@ -2,8 +2,8 @@
 
 A search with ASHA (unless `asha` is false) over a made-up loss. Trial 7 fails twice, for two
 reasons, and finishes; rates above 0.3 diverge, which fails a trial for good. While a test holds
-the gate `hold`, each trial waits before its next epoch, which takes `epoch_s` seconds. The options are
-one JSON object on the command line.
+the gate `hold`, each trial waits before its next epoch, which takes `epoch_s` seconds. The
+options are one JSON object on the command line.
 """
 
 from __future__ import annotations
