@@ -37,7 +37,7 @@ class OutOfMemory(RuntimeError):
 
 
 def loss_of(config: dict[str, Any], epoch: int) -> float:
-    badness = (math.log10(config["lr"]) + 2) ** 2 / 5 + 3 * (config["dropout"] - 0.2) ** 2
+    badness: float = (math.log10(config["lr"]) + 2) ** 2 / 5 + 3 * (config["dropout"] - 0.2) ** 2
     badness += 0.06 if config["optimizer"] == "sgd" else 0
     noise = math.sin(epoch * 12.9898 + config["lr"] * 7919 + config["batch"]) * 0.02
     return 0.2 + badness + 2 * math.exp(-epoch / (3 + 4 * badness)) + noise / (1 + epoch / 8)
