@@ -17,15 +17,25 @@ from typing import Any
 from urllib.parse import urlsplit
 
 # Only a page that hangs takes this long, also on a busy machine.
-LONGEST_MS = 120_000
+LONGEST_MS = 60_000
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 WIDE, NARROW = (1280, 800), (390, 844)
 # What an EventSource leaves when its page is closed or goes elsewhere.
 _ABORTED = "net::ERR_ABORTED"
 _TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
     console.error(`CSP ${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`));"""
-# Not the page itself, but something in it, may be wider than the window and scroll.
-_WIDTH = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+# The elements that make the page wider than the window; what is in a box that scrolls is not among
+# them.
+_TOO_WIDE = """() => {
+    const window_ = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= window_) return [];
+    const scrolls = (one) => one && one !== document.body &&
+        (getComputedStyle(one).overflowX !== "visible" || scrolls(one.parentElement));
+    const wide = [...document.body.querySelectorAll("*")].filter((one) =>
+        one.getBoundingClientRect().right > window_ && !scrolls(one.parentElement));
+    return [`${document.documentElement.scrollWidth} px`, ...wide.slice(0, 8).map((one) =>
+        `${one.tagName}#${one.id}.${one.className}: ${one.textContent.slice(0, 40)}`)];
+}"""
 
 
 def program() -> str | None:
@@ -88,10 +98,16 @@ class Tab:
             if not any(re.search(allowed, problem) for allowed in self.allows)
         ]
 
-    def overflow(self) -> int:
-        """How many pixels the page is wider than the window."""
-        content, window = self.page.evaluate(_WIDTH)
-        return int(content - window)
+    def quiet(self) -> None:
+        """Wait until nothing is being loaded."""
+        from playwright.sync_api import expect
+
+        expect(self.page.locator("main .loading")).to_have_count(0, timeout=LONGEST_MS)
+
+    def too_wide(self) -> list[str]:
+        """Empty if the page is not wider than the window; else its width and what causes it."""
+        found: list[str] = self.page.evaluate(_TOO_WIDE)
+        return found
 
     def violations(self) -> list[str]:
         """What axe finds, one line for each rule, with the elements."""
@@ -124,3 +140,10 @@ class Tab:
     def _said(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self._problems.append(f"console: {message.text}")
+
+
+def seen(locator: Any, text: str | re.Pattern[str]) -> None:
+    """Wait until the element shows the text."""
+    from playwright.sync_api import expect
+
+    expect(locator).to_contain_text(text, timeout=LONGEST_MS)

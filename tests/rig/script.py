@@ -182,7 +182,14 @@ class UserScript:
         """Wait until it has written a line with `text`; the line."""
         written = self._texts[stream]
         with self._written:
-            self._written.wait_for(lambda: any(text in line for line in written), within_s)
+            self._written.wait_for(
+                lambda: (
+                    any(text in line for line in written) or self.process.returncode is not None
+                ),
+                within_s,
+            )
+        if self.process.returncode is not None:
+            self.finish_reading()
         for line in written:
             if text in line:
                 return line
