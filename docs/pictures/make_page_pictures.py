@@ -23,15 +23,19 @@ from tests.rig.page import PAGE_RUN, Served, serve, view
 HERE = Path(__file__).parent
 COLOURS = 96  # an anti-aliased page has few; more make the file larger, and it looks the same
 LARGEST = 200_000
+UPPER_PART = 1_800  # down to the first rows of the table, in pixels
 
 
-def save(tab: Tab, name: str, *, whole: bool = False, box: Any = None) -> None:
-    """The window, the whole page, or one element, as a small PNG."""
+def save(tab: Tab, name: str, *, whole: bool = False, box: Any = None, down_to: int = 0) -> None:
+    """The window, the whole page, or one element, as a small PNG; its first `down_to` pixels, if
+    that is not 0."""
     tab.quiet()
     tab.page.evaluate("document.fonts.ready")
     png = box.screenshot() if box else tab.page.screenshot(full_page=whole)
     path = HERE / f"page-{name}.png"
     image = Image.open(BytesIO(png)).convert("RGB")
+    if down_to:
+        image = image.crop((0, 0, image.width, min(image.height, down_to)))
     image.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     assert path.stat().st_size < LARGEST, f"{path} has {path.stat().st_size:,} bytes"
     print(f"{path}: {image.width} x {image.height}, {path.stat().st_size:,} bytes")
@@ -74,7 +78,7 @@ def pictures(served: Served, opened: Callable[..., Tab]) -> None:
     tab.page.goto(served.at("e/digits"))
     seven = trial_seven(tab)
     drawn(tab)
-    save(tab, "experiment", whole=True)
+    save(tab, "experiment", whole=True, down_to=UPPER_PART)
     tab.page.goto(served.at(f"e/digits?{view(tab='parallel')}"))
     drawn(tab)
     save(tab, "parallel", box=tab.page.locator("#charts"))
