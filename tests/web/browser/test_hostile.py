@@ -10,7 +10,6 @@ import pytest
 
 from tests.rig.bench import Bench
 from tests.rig.browser import NARROW, WIDE, Tab, seen
-from tests.rig.nightly import rest_nightly
 from tests.rig.page import Served, serve
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
@@ -85,7 +84,13 @@ def trial_routes(served: Served) -> list[str]:
     return [f"e/run/t/{name.split('_')[1]}_{name.split('_')[2]}" for name in names]
 
 
-@pytest.mark.parametrize("size", rest_nightly(1, [NARROW, WIDE]), ids=["narrow", "wide"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(NARROW, id="narrow"),
+        pytest.param(WIDE, id="wide", marks=pytest.mark.nightly),
+    ],
+)
 def test_hostile_texts_are_shown_as_texts_on_every_page(
     hostile: Served, opened: Callable[..., Tab], size: tuple[int, int]
 ) -> None:
