@@ -84,7 +84,13 @@ def trial_routes(served: Served) -> list[str]:
     return [f"e/run/t/{name.split('_')[1]}_{name.split('_')[2]}" for name in names]
 
 
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(NARROW, id="narrow"),
+        pytest.param(WIDE, id="wide", marks=pytest.mark.nightly),
+    ],
+)
 def test_hostile_texts_are_shown_as_texts_on_every_page(
     hostile: Served, opened: Callable[..., Tab], size: tuple[int, int]
 ) -> None:

@@ -103,6 +103,7 @@ def test_an_empty_place_says_what_to_do(bench: Bench, opened: Callable[..., Tab]
     assert tab.violations() == []
 
 
+@pytest.mark.nightly
 def test_an_experiment_that_begins_and_one_that_goes_appear_and_disappear(
     bench: Bench, opened: Callable[..., Tab]
 ) -> None:

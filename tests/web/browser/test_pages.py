@@ -112,6 +112,7 @@ def test_links_carry_the_filter_and_the_back_button_leads_back(
     assert ids_of(tab) == failed
 
 
+@pytest.mark.nightly
 def test_a_filter_that_cannot_be_read_says_where_and_shows_all(
     ended: Served, opened: Callable[..., Tab]
 ) -> None:
@@ -159,6 +160,7 @@ def test_everything_works_from_the_keyboard(ended: Served, opened: Callable[...,
     assert tab.page.evaluate("document.activeElement.getAttribute('role')") != "tab"
 
 
+@pytest.mark.nightly
 def test_the_theme_is_kept_and_follows_the_system_until_one_is_chosen(
     ended: Served, opened: Callable[..., Tab]
 ) -> None:
@@ -187,6 +189,7 @@ def test_what_is_downloaded_is_what_the_trial_wrote(
     assert {"epoch", "weights"} <= names
 
 
+@pytest.mark.nightly
 def test_trials_are_compared_side_by_side(ended: Served, opened: Callable[..., Tab]) -> None:
     tab = opened(ended.url)
     tab.page.get_by_role("link", name="run", exact=True).click()
