@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -57,6 +58,11 @@ def summary_of(summarizer: Summarizer, experiment: LocatedExperiment, *, now: fl
     return summarizer.summarize(facts=facts, now=now)
 
 
+def _from_anywhere(shown: str) -> str:
+    """The path as a reader can type it, who is seldom in the directory of the server."""
+    return shown if "://" in shown else os.path.abspath(shown)
+
+
 def facts_of(
     experiment: LocatedExperiment,
     entries: Entries,
@@ -78,7 +84,7 @@ def facts_of(
     usage = usage_of_all([usage for trial in trials for usage in trial.usages])
     return {
         "name": experiment.name,
-        "path": experiment.shown,
+        "path": _from_anywhere(experiment.shown),
         "state": state.value,
         "holder": experiment.holder,
         "trainable": spec.trainable,

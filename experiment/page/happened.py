@@ -37,13 +37,15 @@ class Attempt:
 @dataclass(slots=True)
 class Restore:
     """A restore: when, after which last record, and the attempts that had not ended then, by
-    trial."""
+    trial. `retried` counts the trials whose last attempt before it had failed and that began
+    again since: with new code, or with a retry that was due."""
 
     at: float
     epoch: int
     silent_since: float
     cut: dict[str, Attempt]
     was_ended: bool
+    retried: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

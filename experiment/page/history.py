@@ -157,7 +157,12 @@ class History:
             hostname=text_of(fields.get("hostname")),
             node=text_of(nodes[0]) if type(nodes) is list and nodes else "",
         )
-        self.attempts.setdefault(trial_id, []).append(made)
+        known = self.attempts.setdefault(trial_id, [])
+        before = known[-1] if known else None
+        has_failed = before is not None and before.end in ("failed", "lost")
+        if before is not None and has_failed and before.epoch < self._epoch and self.restores:
+            self.restores[-1].retried += 1
+        known.append(made)
         self._alive[trial_id] = made
         self._reports.pop(trial_id.encode(), None)
         self._pauses.pop(trial_id, None)

@@ -179,8 +179,10 @@ def _restore(restore: Restore, history: History) -> Iterator[dict[str, Any]]:
 
 def _resumed(restore: Restore, history: History) -> str:
     """What became of the trials that were running."""
+    failed = counted(restore.retried, "trial", "trials")
+    retried = [f"{failed} whose last attempt had failed began again"] if restore.retried else []
     if not restore.cut:
-        return "no trial was running."
+        return f"{', '.join(['no trial was running', *retried])}."
     later = {
         trial_id: _following(history.attempts_of(trial_id), cut)
         for trial_id, cut in restore.cut.items()
@@ -206,7 +208,7 @@ def _resumed(restore: Restore, history: History) -> str:
         parts.append(f"{trials}{of} that had been running did not report again so far")
     if begun:
         parts.append(_again([(cut, one) for cut, one, _ in begun.values()]))
-    return f"{', '.join(parts)}."
+    return f"{', '.join([*parts, *retried])}."
 
 
 def _again(pairs: Sequence[tuple[Attempt, Attempt]]) -> str:

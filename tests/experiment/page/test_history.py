@@ -30,6 +30,7 @@ from holdfast.syncer.journal.journal import Journal, read, readable_end
 from holdfast.syncer.journal.segment import framed
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status
+from holdfast.trial.tuning import ResumeType
 from tests.rig.dense_runs import RUNS, dense_run
 from tests.rig.recorded import RecordedExperiment
 
@@ -166,6 +167,20 @@ def test_a_restore_says_what_ran_again(tmp_path: Path) -> None:
     )
     kinds = [(entry["kind"], entry["epoch"]) for entry in timeline(run)]
     assert kinds == [("began", 1), ("interrupted", 1), ("restored", 2), ("interrupted", 2)]
+
+
+def test_a_restore_says_how_many_failed_trials_began_again(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "run", num_samples=2)
+    failed, again = run.begin(), run.begin()
+    for trial_id in (failed, again):
+        run.add(Exited(trial_id=trial_id, attempt=1, cause="was killed"))
+    run.now += 60
+    run.add(Resumed(epoch=2, capacity={"CPU": 1000}, errored=ResumeType.RESTART))
+    run.start(again)
+    assert restored(run) == (
+        "Restored after 1m 01s without a process; no trial was running, 1 trial whose last "
+        "attempt had failed began again."
+    )
 
 
 def test_an_ordered_end_is_no_crash(tmp_path: Path) -> None:

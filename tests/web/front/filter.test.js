@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { completions, filtered, filterOf, FilterError, quotedName } from "../../../src/holdfast/web/static/js/filter.js";
 import { Store } from "../../../src/holdfast/web/static/js/store.js";
-import { answerOf, store } from "./rig.js";
+import { answerOf, store, TRIALS } from "./rig.js";
 
 const passing = (text, trials = store()) => {
   const { positions, error } = filtered(trials, text);
@@ -49,6 +49,15 @@ test("in, contains and is missing", () => {
   assert.deepEqual(passing('error contains "cuda"'), ["b2"]);
   assert.deepEqual(passing("note is not missing"), ["c3"]);
   assert.deepEqual(passing("loss is missing"), ["b2"]);
+  const trials = new Store(answerOf(TRIALS.map((trial) => ({ note: "", ...trial }))));
+  assert.deepEqual(passing("note is not missing", trials), ["c3"]); // the server sends "" for a trial without a note
+  assert.deepEqual(passing('note != ""', trials), ["c3"]);
+});
+
+test("#N is the trial of that number, as the page writes it", () => {
+  assert.deepEqual(passing("#1"), ["b2"]);
+  assert.deepEqual(passing("#0 or #3"), ["a1", "12e45678"]);
+  assert.deepEqual(passing("#17"), []);
 });
 
 test("texts are equal whatever their case, and a number is no text", () => {

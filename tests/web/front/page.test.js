@@ -123,4 +123,6 @@ test("each state has a word and a symbol, also one that a later version may add"
   assert.deepEqual(stateOf("TERMINATED", "pruned"), { word: "pruned", symbol: "pruned", tone: "dim" });
   assert.equal(stateOf("RUNNING", null, true).word, "pausing");
   assert.equal(stateOf("constructor").word, "constructor");
+  for (const status of ["RUNNING", "STARTING", "PENDING"]) assert.equal(stateOf(status, "interrupted").word, "interrupted"); // its process is gone
+  assert.equal(stateOf("PAUSED", "interrupted").word, "paused");
 });

@@ -7,8 +7,9 @@
 //             | name "is" ["not"] "missing" | text
 // name:       a column, `config/lr`, or in backticks if it has other characters
 // value:      a number, a text in quotes, a word, true, false
-// text:       a word or a text in quotes: it is looked for in the id, the name, the state, the note and the error
+// text:       a word or a text in quotes: it is looked for in the id, the name, the state, the note and the error; #7 is trial 7
 
+import { COLUMNS } from "./store.js";
 import { stateWord } from "./words.js";
 
 const KEYWORDS = ["and", "or", "not", "in", "contains", "is", "missing"];
@@ -107,16 +108,17 @@ class Parser {
     const hasTest = follows && (follows.kind === "operator" || (follows.kind === "keyword" && ["in", "contains", "is", "not"].includes(follows.value)));
     if (!hasTest) return this.search(first);
     if (first.kind === "number") this.fail("A column stands on the left: lr < 0.01.", first);
-    return this.comparison(this.values(first));
+    return this.comparison(this.values(first), COLUMNS[this.store.keyOf(first.value)] === "text");
   }
 
-  comparison(values) {
+  /** `isOwnText`: a column of each trial, where no note is an empty text. A parameter may well be an empty text. */
+  comparison(values, isOwnText) {
     const operator = this.takes("operator");
     if (operator) return compareWith(values, operator.value, this.operand());
     if (this.takes("keyword", "is")) {
       const isNegated = Boolean(this.takes("keyword", "not"));
       if (!this.takes("keyword", "missing")) this.fail("After “is” comes “missing” or “not missing”.");
-      return (at) => isMissing(values(at)) !== isNegated;
+      return (at) => (isMissing(values(at)) || (isOwnText && values(at) === "")) !== isNegated;
     }
     const isNegated = Boolean(this.takes("keyword", "not"));
     const test = this.takes("keyword", "in") ? this.isIn(values) : this.contains(values);
@@ -169,6 +171,8 @@ class Parser {
   search(token) {
     const { store } = this;
     const part = String(token.kind === "number" ? this.text.slice(token.start, token.end) : token.value).toLowerCase();
+    const index = /^#(\d+)$/.exec(part); // as the page writes a trial: #7
+    if (index !== null && token.kind === "word") return (at) => store.columns.index[at] === Number(index[1]);
     const status = (at) => stateWord(store.columns.status[at], store.columns.stop_reason[at]);
     return (at) => status(at).includes(part) || SEARCHED.some((key) => String(store.column(key)[at] ?? "").toLowerCase().includes(part));
   }

@@ -5,7 +5,7 @@ import { sentence } from "./format.js";
 import { hashOf, routeOf } from "./route.js";
 import { html, render, useEffect, useReducer, useRef, useState, useLoaded, Dialog, Icon, Failed, useErrorBoundary } from "./ui.js";
 import { Toasts } from "./toast.js";
-import { chosenTheme, chooseTheme } from "./theme.js";
+import { chosenTheme, nextTheme, chooseTheme } from "./theme.js";
 import { ExperimentsPage } from "./pages/experiments.js";
 import { ExperimentPage } from "./pages/experiment.js";
 import { TrialPage } from "./pages/trial.js";
@@ -138,7 +138,7 @@ function Crumbs({ route }) {
 function Theme() {
   const [theme, setTheme] = useState(chosenTheme());
   const names = { auto: "as the system", light: "light", dark: "dark" };
-  const next = { auto: "light", light: "dark", dark: "auto" }[theme];
+  const next = nextTheme(theme);
   return html`<button type="button" class="icon" id="theme" title=${`Colours: ${names[theme]}`} aria-label=${`Colours: ${names[theme]}. Change to: ${names[next]}`}
     onClick=${() => setTheme(chooseTheme(next))}><${Icon} name="theme" /></button>`;
 }

@@ -12,6 +12,12 @@ export function chosenTheme() {
   }
 }
 
+/** What the button changes to: first what looks different from the system's, so that no first click seems to do nothing. */
+export function nextTheme(theme) {
+  const order = dark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
+  return order[(order.indexOf(theme) + 1) % order.length];
+}
+
 export function chooseTheme(theme) {
   try {
     localStorage.setItem(NAME, theme);

@@ -111,12 +111,16 @@ export function useLoaded(load, inputs) {
   return { ...state, again };
 }
 
-/** A dialog of the browser: it keeps the focus, and Esc closes it. */
+/** A dialog of the browser: it keeps the focus, and Esc closes it. One with a form begins in its first field, else at Cancel. */
 export function Dialog({ title, onClose, children, wide = false }) {
   const dialog = useRef();
   useLayoutEffect(() => {
     const [opener, element] = [document.activeElement, dialog.current];
     element.showModal();
+    // else the browser takes the first button, Close: a person who types and presses Enter would close the dialog
+    const first = element.querySelector("form :is(input, select, textarea)") ?? element.querySelector("form button");
+    first?.focus();
+    first?.select?.();
     return () => {
       element.close(); // else what is outside could not take the focus
       opener?.focus?.();

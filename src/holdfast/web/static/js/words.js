@@ -44,8 +44,12 @@ const state = (table, name) => {
   return { word, symbol, tone };
 };
 
-/** Word, symbol and colour of a trial's state. Why it has stopped says more than TERMINATED does. */
+/**
+ * Word, symbol and colour of a trial's state. Why it has stopped says more than TERMINATED does; and a trial
+ * whose run is gone has the reason "interrupted" while its last record still says RUNNING.
+ */
 export function stateOf(status, stopReason = null, pausing = false) {
+  if (stopReason === "interrupted" && !isFinal(status) && status !== "PAUSED") return state(ENDS, stopReason);
   if (status === "RUNNING" && pausing) return { word: "pausing", symbol: "paused", tone: "held" };
   if (status === "TERMINATED" && Object.hasOwn(ENDS, stopReason ?? "")) return state(ENDS, stopReason);
   return state(STATUSES, status);

@@ -51,8 +51,9 @@ function Front({ store, facts }) {
 
 export function Running({ store, facts, onFilter }) {
   const running = store.ids.filter((_, at) => ["RUNNING", "STARTING", "STOPPING"].includes(store.columns.status[at]));
+  const isLive = facts.state === "live"; // else these are the trials that a restore continues
   const waiting = facts.progress?.waiting_text ?? "";
-  return html`<section class="card" id="running" aria-label="Running now"><h2>Running now${running.length > 0 && html` <span class="dim">${running.length}</span>`}</h2>
+  return html`<section class="card" id="running" aria-label=${isLive || running.length === 0 ? "Running now" : "Interrupted"}><h2>${isLive || running.length === 0 ? "Running now" : "Interrupted"}${running.length > 0 && html` <span class="dim">${running.length}</span>`}</h2>
     ${running.length === 0
       ? html`<${Empty}>${facts.state === "live" ? waiting || "No trial runs at the moment." : store.size === 0 ? "No process runs this experiment, and it has no trials." : "No process runs this experiment."}<//>`
       : html`<table class="plain compact"><thead class="hidden"><tr><th scope="col">Trial</th><th scope="col">Iteration</th><th scope="col">Value</th><th scope="col">Last report</th></tr></thead>
@@ -87,6 +88,5 @@ function Cause({ cause, store, facts, select }) {
   const ids = cause.trial_ids ?? [cause.trial_id];
   return html`<li><div class="row at-top"><span class="tone-bad"><${Icon} name="failed" /></span><span class="grow"><b><${Long} text=${cause.headline ?? ""} length=${200} /></b></span></div>
     <div class="small dim wrap">${[cause.where && `at ${cause.where}`, cause.node && `on node ${cause.node}`, cause.final === false && "retried"].filter(Boolean).join(" · ")}</div>
-    <div class="small">${count(cause.trials, "trial")}: ${ids.slice(0, 8).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />`)}${cause.trials > 8 ? `, and ${cause.trials - 8} more` : ""}
-      · <a href=${trialHash(facts, cause.trial_id)}>traceback and logs</a>${ids.length > 1 && html` · <button type="button" class="link" onClick=${() => select(ids)}>select ${ids.length === cause.trials ? "them" : `the first ${ids.length}`}</button>`}</div></li>`;
+    <div class="small">${count(cause.trials, "trial")}: ${ids.slice(0, 8).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />`)}${cause.trials > 8 ? `, and ${cause.trials - 8} more` : ""}${" · "}<a href=${trialHash(facts, cause.trial_id)}>traceback and logs</a>${ids.length > 1 && html` · <button type="button" class="link" onClick=${() => select(ids)}>select ${ids.length === cause.trials ? "them" : `the first ${ids.length}`}</button>`}</div></li>`;
 }

@@ -155,7 +155,7 @@ function Checkpoints({ facts, trial }) {
 }
 
 function Artifacts({ facts, trial }) {
-  const all = trial.artifacts ?? [];
+  const all = [...(trial.artifacts ?? [])].sort((a, b) => a.path.localeCompare(b.path, "en", { numeric: true })); // epoch_9 goes before epoch_10
   const [shows, showAll] = useState(false);
   const url = (path) => api.fileUrl(facts.key, trial.trial_id, path);
   const images = all.filter(({ is_image: is }) => is);
