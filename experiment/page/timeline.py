@@ -235,7 +235,8 @@ def _last(machine: Machine, state: Condition, states: Callable[[], str]) -> dict
         return None
     epoch = machine.epoch
     if machine.finished:
-        return _made(machine.now, "ended", f"The run ended: {states() or 'no trial'}.", epoch)
+        kind = "ended" if state is Condition.FINISHED else "interrupted"
+        return _made(machine.now, kind, f"The run ended: {states() or 'no trial'}.", epoch)
     trials = machine.trials.values()
     left = sum(trial.attempt > 0 and not trial.status.is_final for trial in trials)
     text = (

@@ -71,7 +71,7 @@ def why_not(experiment: LocatedExperiment) -> str:
     except FileNotFoundError:
         return (
             f"{_runner(experiment)}, but takes no orders: there is no {CONTROL}. It is just "
-            f"starting or ending, an older version of holdfast runs it, or its output says why"
+            f"starting or ending; otherwise its output says why, or an older holdfast runs it"
         )
     if not stat.S_ISSOCK(found.st_mode):
         where = printable(str(layout.control))

@@ -65,6 +65,8 @@ export const api = {
 const listeners = new Set();
 export const connection = {
   isLost: false,
+  /** Why connecting again will not help: a server that was restarted has another token. "" if it may. */
+  refused: "",
   /** What the server cannot read now, as it says; "" if all is well. */
   trouble: "",
   subscribe(listener) {
@@ -93,11 +95,12 @@ function followed(urlNow, handlers, onLost) {
     source = new EventSource(urlNow());
     source.onopen = () => {
       wait = 1;
-      change({ isLost: false });
+      change({ isLost: false, refused: "" });
     };
     source.onerror = () => {
       close();
       change({ isLost: true });
+      api.about().then(() => change({ refused: "" }), (error) => change({ refused: error.status === 403 ? error.message : "" }));
       timer = setTimeout(connect, wait * 1000);
       wait = Math.min(wait * 2, LONGEST_WAIT_S);
       onLost?.();
@@ -127,6 +130,6 @@ function followed(urlNow, handlers, onLost) {
   return () => {
     document.removeEventListener("visibilitychange", seen);
     close();
-    change({ isLost: false, trouble: "" });
+    change({ isLost: false, refused: "", trouble: "" });
   };
 }

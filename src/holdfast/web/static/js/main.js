@@ -83,7 +83,7 @@ function opened(about) {
 function App() {
   const [route, onView] = useRoute();
   const about = useLoaded(() => api.about().then(opened), []);
-  const { isLost, trouble } = useConnection();
+  const { isLost, refused, trouble } = useConnection();
   const [showsKeys, showKeys] = useState(false);
   const main = useRef();
   const place = `${route.page} ${route.key} ${route.trial}`;
@@ -98,7 +98,7 @@ function App() {
       <button type="button" class="icon" aria-label="Keys" title="Keys (?)" onClick=${() => showKeys(true)}>?</button>
       <${Theme} />
     </header>
-    <div role="status" class="banner-slot">${isLost && html`<div class="banner"><${Icon} name="warning" />The connection to the server is lost. What you see may be old. The page connects again by itself.</div>`}
+    <div role="status" class="banner-slot">${isLost && html`<div class="banner"><${Icon} name="warning" />The connection to the server is lost. What you see may be old. ${refused === "" ? "The page connects again by itself." : sentence(refused)}</div>`}
       ${!isLost && trouble !== "" && html`<div class="banner"><${Icon} name="warning" />${sentence(trouble)}</div>`}</div>
     <main id="main" ref=${main} tabindex="-1">
       ${about.error !== null && about.value === null
