@@ -142,6 +142,7 @@ def test_names_and_values_of_an_experiment_are_text_in_charts_and_in_saved_pictu
     page.get_by_role("button", name="as a table").first.click()
     page.locator(".chart-table tbody tr").first.wait_for()
     assert page.evaluate("window.hacked === undefined")
+    assert page.evaluate("Object.keys(Object.prototype)") == []
     assert tab.overflow() == 0
 
 
