@@ -27,7 +27,7 @@ _INVALID: Final = (
 
 
 class LimitedConnection(H11Protocol):
-    """A connection that ends if its client is slow, or has said nothing while there are too many."""
+    """A connection that ends if its client is slow, or silent while there are too many."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
