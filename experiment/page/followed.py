@@ -274,7 +274,8 @@ class FollowedExperiment:
                 return known.answer
             experiment = self._records.as_it_is()
         used_s = self._cpu()
-        found = experiment.results.importances(metric, algorithm="rank")
+        # Without a line in the log, which is the terminal of `holdfast web` and of a run.
+        found = experiment.results.plot.weighed(metric, params=None, algorithm="rank")
         answer: dict[str, Any] = json_value(asdict(found))
         due_at = at + PAUSE_PER_CPU_S * (self._cpu() - used_s)
         with self._records.lock:

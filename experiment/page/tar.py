@@ -26,6 +26,7 @@ from holdfast.trial.trial import Trial
 _BLOCK: Final = tarfile.BLOCKSIZE
 _END: Final = bytes(2 * _BLOCK)
 _MOST_FILES: Final = 100_000
+_DEEPEST: Final = 100
 
 
 class _Member(NamedTuple):
@@ -68,7 +69,9 @@ def _stored(
     key = f"{trial.spec.dirname}/{record.dirname}"
     is_elsewhere = experiment.read.layout is None or location.local_path is None
     entries = with_store(location, lambda store: store.list(f"{key}/")) if is_elsewhere else []
-    found = [(entry.key.removeprefix(f"{key}/"), entry.size) for entry in entries]
+    # An archive with `..` in it would write outside the folder in which it is unpacked.
+    paths = [(entry.key.removeprefix(f"{key}/"), entry.size) for entry in entries]
+    found = [one for one in paths if not {"", ".", ".."} & {*one[0].split("/")}]
     if not any(path == MANIFEST_NAME for path, _ in found):  # it is written last
         where = f" on node {record.node}" if record.node else ""
         raise NotThere(
@@ -80,15 +83,17 @@ def _stored(
     return _download(name, members, _read_stored(location.child(key), members))
 
 
-def _files_in(folder: Path, prefix: str) -> list[tuple[str, int]]:
+def _files_in(folder: Path, prefix: str, depth: int = 0) -> list[tuple[str, int]]:
     """The files below a folder; links, pipes and devices are refused when they are opened."""
+    if depth > _DEEPEST:
+        raise NotThere(f"{prefix[:100]!r}... is too deep: copy the folder instead")
     found: list[tuple[str, int]] = []
     with os.scandir(folder) as entries:
         known = sorted(entries, key=lambda entry: entry.name)
     for entry in known:
         path = f"{prefix}{entry.name}"
         if entry.is_dir(follow_symlinks=False):
-            found += _files_in(Path(entry.path), f"{path}/")
+            found += _files_in(Path(entry.path), f"{path}/", depth + 1)
         elif path != MANIFEST_NAME:
             found.append((path, entry.stat(follow_symlinks=False).st_size))
     return found

@@ -14,6 +14,7 @@ from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.results.stored_trial import recorded_row
+from holdfast.names import printable
 from holdfast.replaced import explained_attribute
 from holdfast.trial.errors import TrialError
 from holdfast.trial.stopper import lookup
@@ -236,7 +237,7 @@ class ResultGrid(Sequence[Result]):
         """
         found = self.plot.weighed(metric, params=params, algorithm=algorithm)
         if found.note:
-            _log.warning("%s", found.note)
+            _log.warning("%s", printable(found.note))
         return found
 
     def rungs(self) -> list[RungCount]:

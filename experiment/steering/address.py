@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import struct
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from holdfast.experiment.folder.layout import CONTROL
 
@@ -32,6 +35,25 @@ def address_in(folder: int, path: str) -> str:
     if len(os.fsencode(address)) > _LONGEST_BYTES:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), address)
     return address
+
+
+@contextmanager
+def address_of_entry(folder: int, path: str) -> Iterator[str]:
+    """The address of what has the socket's name in an open folder now, to connect to.
+
+    On Linux a link that took its place meanwhile is refused and not followed: it may lead to a
+    socket of root. Raises OSError.
+    """
+    if sys.platform != "linux" or not os.path.isdir(f"{_DESCRIPTORS}/{folder}"):
+        yield address_in(folder, path)
+        return
+    entry = os.open(CONTROL, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if not stat.S_ISSOCK(os.fstat(entry).st_mode):
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        yield f"{_DESCRIPTORS}/{entry}"
+    finally:
+        os.close(entry)
 
 
 def peer_user(sock: socket.socket) -> int:

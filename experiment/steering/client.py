@@ -12,7 +12,7 @@ from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
-from holdfast.experiment.steering.address import address_in, name_of, peer_user
+from holdfast.experiment.steering.address import address_of_entry, name_of, peer_user
 from holdfast.experiment.steering.orders import LARGEST_FRAME, InvalidOrder, Order, Via, encode
 from holdfast.experiment.steering.socket import DEADLINE_S
 from holdfast.names import printable, shown
@@ -100,7 +100,8 @@ def _connected(experiment: LocatedExperiment, root: Path, deadline_s: float) -> 
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(deadline_s)
-        sock.connect(address_in(folder, str(root)))
+        with address_of_entry(folder, str(root)) as address:
+            sock.connect(address)
         # The name may be another file than the one that was looked at: the kernel knows who
         # listens.
         if not _is_allowed(user := peer_user(sock)):

@@ -20,6 +20,9 @@ from holdfast.trial.fields import to_fields
 LARGEST_FRAME = 1 << 20
 MOST_TRIALS = 10_000
 LONGEST_NOTE = 10_000
+# Each value is checked, recorded and shown by the process that answers the reports of all trials:
+# a million of them in one frame would hold it up for half a minute.
+MOST_VALUES = 10_000
 _MOST_AT_ONCE = 1_000_000
 
 Via = Literal["command", "page"]
@@ -44,6 +47,19 @@ def _note_text(text: Any) -> str:
     if len(text) > LONGEST_NOTE:
         raise ValueError(f"text has {len(text):,} characters, and at most {LONGEST_NOTE:,} fit")
     return text
+
+
+def _few_values(config: Any) -> Any:
+    """The config. Not recursive: it may have any depth that fits into a frame."""
+    left, inner = MOST_VALUES, [config]
+    while inner:
+        value = inner.pop()
+        if type(value) in (dict, list, tuple):
+            left -= len(value)
+            if left < 0:
+                raise ValueError(f"config has more than {MOST_VALUES:,} values")
+            inner += value.values() if type(value) is dict else value
+    return config
 
 
 TrialIds = Annotated[Sequence[str], Stored(_several, list, Sequence[PlainName])]
@@ -103,7 +119,7 @@ class AddConfig:
     """One more trial, the next, with these values. What they leave out is drawn."""
 
     shown_as: ClassVar[str] = "the order to add a config"
-    config: Mapping[str, Any]
+    config: Annotated[Mapping[str, Any], Stored(_few_values, of=Mapping[str, Any])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

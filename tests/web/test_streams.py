@@ -278,6 +278,19 @@ def test_the_number_of_connections_is_limited(
     assert browser.get("/api/about").status == 200
 
 
+def test_connections_that_say_nothing_make_room_for_one_that_does(
+    serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    with browser.stream(PATH) as watching:
+        watching.next("facts")
+        with socket.create_connection(("127.0.0.1", serving.address.port)) as silent:
+            silent.settimeout(PATIENCE_S)
+            until(serving, lambda: connections_of(serving) == 2)
+            assert browser.get("/api/about").status == 200
+            assert is_cut(silent)
+
+
 def test_nothing_is_followed_once_nobody_has_looked_for_a_while(
     serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

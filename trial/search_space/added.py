@@ -18,6 +18,9 @@ from holdfast.trial.values import spread, unwrap_scalar
 
 _LABEL = "config"
 
+# A value may have a megabyte, and the lines are shown in the run's output.
+_LONGEST_LINE = 300
+
 
 def checked_config(
     space: Mapping[str, Any], config: Any, others: Collection[str] | None = ()
@@ -42,7 +45,10 @@ def checked_config(
         compile_space(dict(space), fitted, _LABEL, notices)
     except (ValueError, InvalidSearchSpace) as error:
         raise InvalidConfig(str(error)) from error
-    return {**fitted, **more}, [line.removeprefix(f"{_LABEL}: ") for line in notices]
+    lines = [line.removeprefix(f"{_LABEL}: ") for line in notices]
+    return {**fitted, **more}, [
+        line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..." for line in lines
+    ]
 
 
 def added_variant(

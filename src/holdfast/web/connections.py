@@ -27,16 +27,16 @@ _INVALID: Final = (
 
 
 class LimitedConnection(H11Protocol):
-    """A connection that ends if its client is slow, or if there are too many."""
+    """A connection that ends if its client is slow, or silent while there are too many."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
         self._await_head()
+        if len(self.connections) > MOST_CONNECTIONS:
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_head()
@@ -64,6 +64,17 @@ class LimitedConnection(H11Protocol):
         request whose head is too long."""
         self.transport.write(_INVALID)
         self.transport.close()
+
+    def _make_room(self) -> None:
+        """End the one that has waited longest for a request: any user of this machine can open
+        connections that say nothing, and a browser says at once what it wants."""
+        silent = [
+            (one._head_timer.when(), one)
+            for one in self.connections
+            if isinstance(one, LimitedConnection) and one._head_timer is not None
+        ]
+        _, oldest = min(silent, key=lambda pair: pair[0])
+        oldest.transport.abort()
 
     def _await_head(self) -> None:
         """End the connection if the head of a request does not become complete in time."""

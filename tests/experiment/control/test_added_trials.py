@@ -181,6 +181,8 @@ def test_a_config_is_checked_against_the_space_of_the_tuner_or_of_the_search(
     tmp_path: Path,
 ) -> None:
     proposer = proposer_of(tmp_path, DOMAINS)
+    (line,) = proposer.checked_config({"lr": "x" * 1_000_000})[1]
+    assert len(line) < 400
     assert proposer.checked_config({"lr": 5})[1] == [
         "lr: 5, where param_space has uniform(0.0, 1.0)"
     ]

@@ -459,3 +459,14 @@ def test_nothing_is_written_and_nothing_is_locked(page: Page) -> None:
     page.followed.rows([(trial_id, 0)], ["loss"], 100)
     b"".join(page.followed.checkpoint_tar(trial_id, "checkpoint_000000").pieces)
     assert {path: path.stat().st_mtime_ns for path in page.root.rglob("*")} == before
+
+
+def test_what_an_experiment_says_of_itself_does_not_reach_the_terminal_of_the_server(
+    page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
+    metric = "loss\x1b]0;title\x07"
+    page.run.report(page.run.begin({"lr": 0.1}), {metric: 1.0})
+    page.run.report(page.run.begin({"lr": 0.2}), {metric: 2.0})
+    page.look()
+    assert metric in page.followed.importance(metric)["note"]
+    assert caplog.text == ""

@@ -147,6 +147,8 @@ def test_rows_and_files_come_from_the_bucket(elsewhere: Elsewhere) -> None:
     (run.folder(trial_id) / "curve.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(3_000_000))
     (run.folder(trial_id) / "stdout").write_text("hello\n")
     elsewhere.bucket.upload(run.layout.root)
+    folder = f"run/{run.folder(trial_id).name}/checkpoint_000000"
+    elsewhere.bucket.plant([f"{folder}/../../../evil", f"{folder}//evil"], b"outside")
     elsewhere.publish()
     rows = elsewhere.followed.rows([(trial_id, 0), (other, 0), ("none", 0)], ["loss"], 100)
     assert rows["trials"][trial_id]["metrics"]["loss"] == [0.0, 1.0, 2.0, 3.0]

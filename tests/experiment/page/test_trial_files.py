@@ -205,6 +205,15 @@ def test_a_link_in_a_checkpoint_is_refused(trial: Trial, tmp_path: Path) -> None
         trial.tar()
 
 
+def test_a_checkpoint_that_is_too_deep_is_refused_in_words(trial: Trial) -> None:
+    deep = trial.folder / "checkpoint_000000"
+    for _ in range(110):
+        deep /= "a"
+    deep.mkdir(parents=True)
+    with pytest.raises(NotThere, match="too deep"):
+        trial.tar()
+
+
 def test_a_checkpoint_is_not_removed_while_it_is_sent(trial: Trial) -> None:
     found = trial.found
     sent = checkpoint_tar(found, found.machine.trials[trial.id], "checkpoint_000000").pieces

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +135,22 @@ async def test_what_is_no_socket_is_not_opened_or_followed(
     assert await fault(
         live
     ) == f"{live.holder} runs {root}, but takes no orders: {place} is not " + ("its socket")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs O_PATH")
+async def test_a_link_that_takes_the_place_of_the_socket_after_the_look_is_not_followed(
+    live: LocatedExperiment, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, other = root / CONTROL, tmp_path / "of root"
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(other))
+        service.listen()
+        service.setblocking(False)
+        place.symlink_to(other)
+        monkeypatch.setattr(client, "why_not", lambda experiment: "")
+        assert f"does not listen on {CONTROL}" in await fault(live)
+        with pytest.raises(BlockingIOError):  # nobody has connected
+            service.accept()
 
 
 async def test_another_user_is_refused_before_anything_is_sent(

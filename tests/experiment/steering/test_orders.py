@@ -78,6 +78,7 @@ def test_what_is_left_out_has_its_default_and_a_trial_counts_once() -> None:
         ({"order": "add_config", "config": [1]}, "config must be a table"),
         ({"order": "add_config", "config": {1: 2}}, "config has the key 1, which is not text"),
         ({"order": "add_config", "config": {"a": {1, 2}}}, "which JSON cannot represent"),
+        ({"order": "add_config", "config": {"a": [[]] * 10_000}}, "more than 10,000 values"),
         ({"order": "note", "trial": "a", "text": None}, "text must be text, not None"),
         ({"order": "note", "trial": "a", "text": "x" * 10_001}, "at most 10,000 fit"),
     ],

@@ -156,4 +156,7 @@ test("the best value stands out most in both themes", () => {
 test("CSV quotes what it must, and a spreadsheet runs none of it", () => {
   const text = csv({ columns: ["name", "a,b"], rows: [['say "hi"', -1], ["=1+1", null], ["-5", "x\ny"]] });
   assert.equal(text, 'name,"a,b"\r\n"say ""hi""",-1\r\n\'=1+1,\r\n-5,"x\ny"\r\n');
+  // A paste makes several cells of one that has a tab or a line.
+  const hidden = csv({ columns: ["x\t=A1", "+1;=2"], rows: [["a\n=B1", "-1e-3"], ["a-b", "1;2"]] });
+  assert.equal(hidden, '"x\t\'=A1","\'+1;\'=2"\r\n"a\n\'=B1",-1e-3\r\na-b,"1;2"\r\n');
 });

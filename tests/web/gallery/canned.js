@@ -33,6 +33,8 @@ export function experiment(count, isHostile) {
     columns.name = columns.name.map((_, at) => HOSTILE[at % HOSTILE.length]);
     columns.error = columns.error.map((error) => error && HOSTILE[0].repeat(1000));
     params[HOSTILE[0]] = params.lr;
+    // Its name is that of the accessor through which all objects can be changed.
+    Object.defineProperty(params, "__proto__", { value: params.lr, enumerable: true });
     metrics[HOSTILE[2]] = metrics.loss;
   }
   const facts = {

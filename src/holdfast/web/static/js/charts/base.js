@@ -8,6 +8,10 @@ import { Export } from "./export.js";
 import { useTheme } from "./theme.js";
 import { cut } from "./pure/ticks.js";
 
+// ECharts keeps the widths of texts in a plain object: with a parameter of this name it would write into the prototype of
+// all objects. Nothing here uses this old accessor.
+delete Object.prototype.__proto__;
+
 let library = null;
 /** ECharts, loaded with the first chart. */
 export const echarts = () => (library ??= import("../../vendor/echarts.esm.min.js"));

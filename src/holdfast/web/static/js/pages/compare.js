@@ -21,7 +21,7 @@ async function read({ key, trial: id }) {
 /** Those that can be read, and the sentences of the others. */
 async function readAll(things) {
   const answers = await Promise.allSettled(things.map(read));
-  return answers.map((answer, at) => (answer.status === "fulfilled" ? answer.value : { ...things[at], error: answer.reason }));
+  return answers.map((answer, at) => (answer.status === "fulfilled" ? answer.value : { key: things[at].key, id: things[at].trial, error: answer.reason }));
 }
 
 export function ComparePage({ view, onView }) {
