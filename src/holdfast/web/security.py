@@ -27,8 +27,8 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::([0-9]{1,5})
 _SEGMENT: Final = re.compile(r"[0-9A-Za-z._~@+-]+")
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _NO_TOKEN: Final = (
-    "This page needs its token. Open the URL that ends in ?token=...: `holdfast web` has printed "
-    "it in its terminal, or the run that was started with RunConfig(web=True)"
+    "This page needs its token. Open the URL with the token: `holdfast web` has printed it in its "
+    "terminal, or the run that was started with RunConfig(web=True)"
 )
 
 _CSP: Final = (
