@@ -8,12 +8,11 @@ import threading
 import time
 import urllib.request
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from http.cookiejar import CookieJar
 from pathlib import Path
-from statistics import median
 
 from benchmarks.measure import ScriptFailed, environment, script
 from benchmarks.page.chromium import TABLE, Chromium, shown_s
@@ -32,7 +31,7 @@ _GROWS = 5
 class Phase:
     """Part of the run: who watched, from when to when (monotonic), and what the watchers used.
 
-    `server_cpu` and `browser_cpu` are shares of a core. `p99_s` is set when the run has ended.
+    `server_cpu` and `browser_cpu` are shares of a core.
     """
 
     watcher: str
@@ -116,9 +115,9 @@ def phase(run: LiveRun, watcher: str, seconds: float, browser: Chromium | None) 
             return _used(server, watcher, lambda: time.sleep(seconds))
 
 
-def _used(server: Server, watcher: str, wait: object) -> Phase:
+def _used(server: Server, watcher: str, wait: Callable[[], object]) -> Phase:
     began_s, cpu_s = time.monotonic(), server.cpu_s
-    wait()  # type: ignore[operator]
+    wait()
     ended_s = time.monotonic()
     share = (server.cpu_s - cpu_s) / (ended_s - began_s)
     return Phase(watcher=watcher, began_s=began_s, ended_s=ended_s, server_cpu=share)
@@ -153,10 +152,3 @@ def p99(reports: Sequence[tuple[float, float]], during: Phase) -> float:
     """The 99th percentile of the reports of a phase, in seconds."""
     taken = sorted(took for at, took in reports if during.began_s <= at < during.ended_s)
     return taken[max(0, -(-99 * len(taken) // 100) - 1)]
-
-
-def ratios(reports: Sequence[tuple[float, float]], phases: Sequence[Phase], watcher: str) -> float:
-    """The median p99 of the phases with this watcher, divided by that without."""
-    by = {name: median(p99(reports, one) for one in phases if one.watcher == name)
-          for name in (watcher, "nobody")}  # fmt: skip
-    return by[watcher] / by["nobody"]
