@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import signal
+import sys
 import webbrowser
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ def _announce(server: WebServer, given: argparse.Namespace) -> None:
         say(f"shows {place}. Whoever has this URL can read it and steer its runs. Ctrl-C ends it.")
         if os.environ.get("SSH_CONNECTION") and is_loopback(given.host):
             say(f"From your own machine: {_tunnel(address)}, then open the URL there.")
+    sys.stdout.flush()  # whoever reads a pipe waits for the URL
     if not is_loopback(given.host):
         complain(
             f"listening on {given.host}, without encryption: whoever sees the traffic can read "

@@ -281,8 +281,10 @@ class Following:
 
     async def look_a_last_time(self) -> None:
         """Let the streams show how everything has ended."""
-        looks = [one.look(at_once=True) for one in self._all() if one.is_watched]
-        await asyncio.gather(*looks, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            for one in self._all():
+                if one.is_watched:
+                    group.create_task(_look_at_last(one))
 
     def end(self) -> None:
         """Let the streams of everything end."""
@@ -292,3 +294,8 @@ class Following:
     def _all(self) -> list[Watched]:
         listing = [] if self._listing is None else [self._listing]
         return [*self._experiments.values(), *listing]
+
+
+async def _look_at_last(watched: Watched) -> None:
+    with suppress(StorageError, TuneError, OSError):  # its streams end with what they have
+        await watched.look(at_once=True)

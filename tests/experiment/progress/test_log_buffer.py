@@ -38,6 +38,7 @@ class Busy:
     """A run that ends while it is watched, with more lines than the buffer holds."""
 
     fault = None
+    stopped_by = ""
     machine = Machine()
 
     def __init__(self) -> None:

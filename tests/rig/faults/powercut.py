@@ -257,5 +257,12 @@ class _Recorder:
 
 
 def _names(folder: str) -> dict[str, tuple[int, bool]]:
+    """A socket has no content: the one of a live run is left out."""
     with os.scandir(folder) as entries:
-        return {e.name: (e.inode(), e.is_dir(follow_symlinks=False)) for e in entries}
+        return {
+            e.name: (e.inode(), e.is_dir(follow_symlinks=False))
+            for e in entries
+            if e.is_file(follow_symlinks=False)
+            or e.is_dir(follow_symlinks=False)
+            or e.is_symlink()
+        }
