@@ -258,8 +258,8 @@ def test_without_the_cookie_there_is_nothing_to_see(serving: Served) -> None:
         assert answer.status == 403
         assert UNCACHED.items() <= answer.headers.items()
         assert b"digits" not in answer.body
-    assert "token=" in stranger.get("/").body.decode()
-    assert "token=" in stranger.get("/api/experiments").json["error"]
+    assert "with the token" in stranger.get("/").body.decode()
+    assert "with the token" in stranger.get("/api/experiments").json["error"]
 
 
 def test_the_url_with_the_token_leads_to_one_without(serving: Served) -> None:
