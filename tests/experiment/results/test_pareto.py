@@ -120,6 +120,7 @@ def test_a_comparison_of_runs_with_several_goals_says_what_to_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_ROOT", str(tmp_path))  # not what another test has listed last
     ran(tmp_path / "one")
     ran(tmp_path / "two")
     assert main(["compare", "one", "two"]) == 0
