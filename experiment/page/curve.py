@@ -155,7 +155,7 @@ def _cell(row: Sequence[str], index: int | None) -> float | None:
 
 
 def add_lines(curve: Curve, lines: Iterable[bytes]) -> None:
-    """Add the rows of result.json. A line that is cut off, or is no row, is left out."""
+    """Add the rows of result.json. Leaves out a line that is cut off or is not a row."""
     for line in lines:
         try:
             row = json.loads(line)

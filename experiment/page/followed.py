@@ -23,7 +23,8 @@ from holdfast.experiment.page.trial_files import NotThere as NotThere
 from holdfast.experiment.page.trial_files import artifact
 from holdfast.experiment.page.trial_page import read_log, trial_plain
 from holdfast.experiment.page.trial_rows import read_curves
-from holdfast.experiment.page.values import finite_or_none, json_value
+from holdfast.experiment.page.values import json_value
+from holdfast.experiment.progress.finished_stats import finite
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.results.read_experiment import KeptRecords
 from holdfast.experiment.steering.client import why_not
@@ -113,12 +114,6 @@ class FollowedExperiment:
     @property
     def version(self) -> int:
         return self._records.entries.version
-
-    @property
-    def local_root(self) -> str | None:
-        """The experiment's tree on this machine; None if this machine has none."""
-        layout = self.located.read.layout
-        return None if layout is None else str(layout.root)
 
     @property
     def located(self) -> LocatedExperiment:
@@ -295,8 +290,8 @@ class FollowedExperiment:
                 "milestone": visit.milestone,
                 "bracket": visit.bracket,
                 "promoted": visit.promoted,
-                "value": finite_or_none(visit.value),
-                "cutoff": finite_or_none(visit.cutoff),
+                "value": finite(visit.value),
+                "cutoff": finite(visit.cutoff),
                 "at": visit.at,
             }
             for trial in machine.trials.values()

@@ -25,7 +25,8 @@ from holdfast.experiment.page.attempts import attempts_of
 from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.tar import is_here
 from holdfast.experiment.page.trial_files import NotThere, artifacts_of
-from holdfast.experiment.page.values import finite_or_none, json_value
+from holdfast.experiment.page.values import json_value
+from holdfast.experiment.progress.finished_stats import finite
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
 from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.scheduler.machine import Machine
@@ -92,7 +93,7 @@ def checkpoints_of(experiment: LocatedExperiment, trial: Trial) -> list[dict[str
         {
             "dirname": one.dirname,
             "iteration": one.iteration,
-            "score": finite_or_none(one.score),
+            "score": finite(one.score),
             "committed": one.committed,
             "upload": one.upload.value,
             "why_kept": why_kept(one, trial, machine, is_needed=one.index in needed),

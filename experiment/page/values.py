@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -94,7 +93,3 @@ def cells(flat: Mapping[str, Any], most: int) -> dict[str, Any]:
 def is_number(value: Any) -> bool:
     """Whether it is a number in a column: also NaN and the infinities."""
     return type(value) in (int, float) or value in ("NaN", "Infinity", "-Infinity")
-
-
-def finite_or_none(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -184,7 +184,7 @@ def _config(app: Gate) -> uvicorn.Config:
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        log_level="critical",  # each failure is told in one line; no URL is logged, as of a token
+        log_level="critical",  # a URL may have the token; the page reports failures itself
         access_log=False,
         proxy_headers=False,  # any client can send them
         server_header=False,
