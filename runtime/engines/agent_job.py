@@ -57,6 +57,7 @@ class AgentJob:
         self._printed = b""
         self._started_at: float | None = None
         self._ordered = ""
+        self._is_ended = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", bound.MODULE, str(os.getpid()), *self._command],
             bufsize=0,
@@ -66,10 +67,14 @@ class AgentJob:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        # The threads that read, end and wait share the state of its start.
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(0, lambda: None)
+        with self._lock:
+            self._kill_after(answer_s, f"no agent has started within {answer_s:g} s")
+        # Last: the agent may start at once, which cancels the timer.
         self._reader = threading.Thread(target=self._read, name="holdfast-agent", daemon=True)
         self._reader.start()
-        self._timer = threading.Timer(0, lambda: None)
-        self._kill_after(answer_s, f"no agent has started within {answer_s:g} s")
 
     @property
     def pid(self) -> int:
@@ -78,7 +83,8 @@ class AgentJob:
     def wait(self) -> Ending:
         """Wait until it has ended."""
         code = self._process.wait()
-        self._timer.cancel()
+        with self._lock:
+            self._timer.cancel()
         self._reader.join(_OUTPUT_DEADLINE_S)
         if self._started_at is None and self._process.stdin is not None:
             self._process.stdin.close()
@@ -87,7 +93,9 @@ class AgentJob:
     def end(self, why: str, grace_s: float) -> None:
         """Let it end: its host has ordered it to. After `grace_s` seconds it is killed; one that
         has not started is killed at once."""
-        self._kill_after(grace_s if self._started_at is not None else 0.0, why)
+        with self._lock:
+            self._is_ended = True
+            self._kill_after(grace_s if self._started_at is not None else 0.0, why)
 
     def kill(self, why: str) -> None:
         """Send SIGKILL to its process group."""
@@ -96,6 +104,7 @@ class AgentJob:
             process_control.kill_group(self.pid)
 
     def _kill_after(self, seconds: float, why: str) -> None:
+        """The caller holds the lock."""
         self._timer.cancel()
         self._timer = threading.Timer(seconds, self.kill, [why])
         self._timer.daemon = True
@@ -111,8 +120,11 @@ class AgentJob:
                     self._begin()
 
     def _begin(self) -> None:
-        self._started_at = time.monotonic()
-        self._timer.cancel()
+        with self._lock:
+            if self._is_ended:
+                return
+            self._started_at = time.monotonic()
+            self._timer.cancel()
         self._on_started()
         stdin = self._process.stdin
         assert stdin is not None

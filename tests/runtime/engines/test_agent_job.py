@@ -34,6 +34,38 @@ def test_it_gets_its_invitation_when_it_says_that_it_runs() -> None:
     assert "Its last lines: the invitation | to the agent" in cause
 
 
+def test_one_that_starts_before_its_job_is_complete_gets_its_invitation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy machine may run the thread that reads, and the agent, before the thread that has
+    started them."""
+    begun = threading.Event()
+    start = threading.Thread.start
+
+    def start_and_stand_still(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "holdfast-agent":
+            assert begun.wait(PATIENCE_S)
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_stand_still)
+    _, worked = Jobs().run("t", job('printf "$SIGN"; cat', begun.set))
+    assert worked
+
+
+def test_one_that_says_that_it_runs_after_its_end_was_ordered_gets_no_invitation() -> None:
+    begun = threading.Event()
+    started_job = job('read line; printf "$SIGN"; cat; exec sleep 300', begun.set)()
+    started_job._is_ended = True  # as `end` does, before its timer fires
+    stdin = started_job._process.stdin
+    assert stdin is not None
+    stdin.write(b"go on\n")
+    started_job.end("it was given back", 1.0)
+    cause, worked = started_job.wait()
+    assert not worked
+    assert not begun.is_set()
+    assert "was killed by holdfast: it was given back" in cause
+
+
 def test_one_that_fails_at_once_has_not_worked() -> None:
     cause, worked = Jobs().run("t", job('printf "$SIGN"; cat >&2; exit 3'))
     assert not worked
