@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import BinaryIO, Self, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.containment import check_folder
@@ -18,6 +18,7 @@ from holdfast.experiment.folder.layout import (
     Layout,
     is_checkpoint,
 )
+from holdfast.experiment.folder.row_lines import Row, RowLines, damaged_end, decode_row
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.reading import is_whole
 from holdfast.syncer.errors import StorageUnavailable, redact
@@ -25,13 +26,9 @@ from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.files.threads import call_and_wait
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.syncer.stores.plain_files import read_small
 from holdfast.syncer.uploader.lock_holder import current_holder
-from holdfast.trial.errors import TuneError
-from holdfast.trial.plain import check_table
 from holdfast.trial.trial import TrialSpec
-
-Row = dict[str, Any]
 
 R = TypeVar("R")
 
@@ -40,10 +37,6 @@ _CHUNK_BYTES = 4 << 20
 _DEADLINE_S = 60.0
 _UNREACHABLE = "Check that the storage can be reached from this machine"
 _MOST_BYTES = 1 << 33
-
-
-class DamagedRows(TuneError, ValueError):
-    """A trial's `result.json` has a line that is not a row; the message names file and line."""
 
 
 def _asked(
@@ -230,19 +223,16 @@ class TrialFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> RowLines:
         """The rows of `result.json`, one per iteration. Leaves out a line that is being
         written."""
-        data = self.read(RESULTS) or b""
-        lines = data.split(b"\n")
-        if _damaged_end(data) is None:
-            lines.pop()
-        return [self._row(line, f"line {at}") for at, line in enumerate(lines, 1) if line]
+        return RowLines(self.read(RESULTS) or b"", f"{self.shown}/{RESULTS}")
 
     def last_row(self) -> Row | None:
         """The newest row of `result.json`; None if there is none."""
         line = _last_line(self.read(RESULTS) or b"") if self.local is None else self._tail()
-        return self._row(line, "the last line") if line else None
+        where = f"{self.shown}/{RESULTS}: the last line"
+        return decode_row(line, where) if line else None
 
     def _tail(self) -> bytes:
         assert self.local is not None
@@ -251,16 +241,6 @@ class TrialFolder:
                 return _last_line_of(file)
         except (FileNotFoundError, NotADirectoryError):
             return b""
-
-    def _row(self, line: bytes, which: str) -> Row:
-        try:
-            row: Row = check_table(parse_table(line), "it")
-        except ValueError as error:
-            raise DamagedRows(
-                f"{self.shown}/{RESULTS}: {which} is not JSON ({error}). The journal has every "
-                "row: restoring the experiment rewrites the file"
-            ) from error
-        return row
 
     def exists(self) -> bool:
         if self.local is not None:
@@ -313,12 +293,6 @@ def _last_line_of(file: BinaryIO) -> bytes:
 
 def _last_line(data: bytes) -> bytes:
     """The last complete line; empty if there is none."""
-    if (begun := _damaged_end(data)) is not None:
+    if (begun := damaged_end(data)) is not None:
         return begun
     return data[: data.rfind(b"\n") + 1].rstrip(b"\n").rpartition(b"\n")[2]
-
-
-def _damaged_end(data: bytes) -> bytes | None:
-    """The bytes after the last complete line if they are damage: a power cut leaves zeros."""
-    begun = data[data.rfind(b"\n") + 1 :]
-    return begun if b"\0" in begun else None

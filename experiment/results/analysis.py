@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.experiment.callbacks.searched import Searched
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX
-from holdfast.experiment.folder.trial_folder import Row
+from holdfast.experiment.folder.row_lines import Row
 from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import NoBestResult, analysed, check_mode, dataframe

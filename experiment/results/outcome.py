@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
+from holdfast.experiment.folder.row_lines import Row, numeric
+from holdfast.experiment.folder.trial_folder import TrialFolder, portable
 from holdfast.experiment.progress.stop_reasons import count_reasons, stop_reason, stop_sentence
 from holdfast.experiment.progress.wording import states_text
 from holdfast.experiment.records.rows import columns_of, tag_columns
@@ -22,7 +23,6 @@ from holdfast.experiment.results.ranking import (
     dataframe,
     index_of_best,
     is_better,
-    numeric,
     reported_names,
 )
 from holdfast.experiment.results.result import Result
@@ -58,6 +58,17 @@ class Scored(NamedTuple):
 
     trial: Trial
     value: float
+
+
+class Series(NamedTuple):
+    """One metric of a trial, a value for each row (None where it is no number); `row` reads the
+    row at an index."""
+
+    values: Sequence[float | None]
+    row: Callable[[int], Row]
+
+    def known(self) -> list[float]:
+        return [value for value in self.values if value is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +153,19 @@ class Outcome:
 
         def of(trial: Trial, folder: TrialFolder) -> list[Row]:
             recorded = [] if trial.row is None else [recorded_row(trial)]
-            return rows_of(trial, folder) or recorded
+            return rows_of(trial, folder).rows() or recorded
+
+        return self._read(trials, of)
+
+    def _series(self, trials: Sequence[Trial], metric: str) -> Iterator[tuple[Trial, Series]]:
+        """Each trial with one metric of every iteration. Raises StorageError, OSError."""
+
+        def of(trial: Trial, folder: TrialFolder) -> Series:
+            rows = rows_of(trial, folder)
+            if rows or trial.row is None:
+                return Series(rows.numbers(metric), rows.row)
+            recorded = recorded_row(trial)
+            return Series([numeric(recorded, metric)], lambda _: recorded)
 
         return self._read(trials, of)
 
@@ -261,16 +284,16 @@ class Outcome:
         """Each trial that reported, with its values of `metric`: one for "last", otherwise all."""
         in_files = []
         for trial in self._reporting():
-            values = _numbers([recorded_row(trial)], metric) if scope == "last" else []
-            if values and has_reported_since_start(trial):
-                yield trial, values
+            value = numeric(recorded_row(trial), metric) if scope == "last" else None
+            if value is not None and has_reported_since_start(trial):
+                yield trial, [value]
             else:
                 # For "last", files are also read if the newest report may not be the one that
                 # counts: it lacks the metric, or the attempt was rolled back and has not reported
                 # again.
                 in_files.append(trial)
-        for trial, rows in self.rows(in_files):
-            yield trial, _numbers(rows, metric)
+        for trial, series in self._series(in_files, metric):
+            yield trial, series.known()
 
     def _no_best(self, metric: str, seen: int) -> NoBestResult:
         reporting, states = self._reporting(), self.states() or "there is no trial"
@@ -341,11 +364,11 @@ class Outcome:
 
     def _best_rows(self, metric: str, mode: str) -> list[tuple[Trial, Row]]:
         found, seen = [], 0
-        for trial, rows in self.rows(self._reporting()):
-            seen += bool(_numbers(rows, metric))
-            at = index_of_best(rows, metric, mode)
+        for trial, series in self._series(self._reporting(), metric):
+            seen += bool(series.known())
+            at = index_of_best(series.values, mode)
             if at is not None:
-                found.append((trial, rows[at]))
+                found.append((trial, series.row(at)))
         if not found:
             raise self._no_best(metric, seen)
         return found
@@ -362,10 +385,6 @@ def _usage_columns(trial: Trial) -> Row:
     usage = trial.usage
     known = {} if usage is None else usage.columns()
     return {f"usage/{name}": value for name, value in known.items()}
-
-
-def _numbers(rows: Sequence[Row], metric: str) -> list[float]:
-    return [value for row in rows if (value := numeric(row, metric)) is not None]
 
 
 def _score(values: Sequence[float], scope: str, mode: str, *, finite: bool) -> float | None:

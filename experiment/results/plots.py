@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast.experiment.folder.row_lines import numeric
 from holdfast.experiment.progress.finished_stats import rank, value_of
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
@@ -44,7 +45,6 @@ from holdfast.experiment.results.importance import (
 )
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.pareto import placed
-from holdfast.experiment.results.ranking import numeric
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial

@@ -10,7 +10,6 @@ from holdfast.experiment.records.rows import columns_of
 from holdfast.lazy import PANDAS
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.plain import is_number
-from holdfast.trial.stopper import lookup
 from holdfast.trial.tuning import MODES
 
 if TYPE_CHECKING:
@@ -60,12 +59,6 @@ def check_mode(mode: str) -> str:
     return mode
 
 
-def numeric(row: Mapping[str, Any], metric: str) -> float | None:
-    """The value of `metric` (`a/b` for a nested one) as a number; None if there is none."""
-    value = lookup(row, metric)
-    return float(value) if is_number(value) else None
-
-
 def is_better(value: float, than: float, mode: str) -> bool:
     """Whether `value` beats `than`. NaN beats nothing, and any number beats NaN."""
     if math.isnan(than):
@@ -73,12 +66,10 @@ def is_better(value: float, than: float, mode: str) -> bool:
     return value > than if mode == "max" else value < than
 
 
-def index_of_best(rows: Sequence[Mapping[str, Any]], metric: str, mode: str) -> int | None:
-    """The index of the row with the best finite `metric`, the first of equal ones; None if there
-    is none."""
+def index_of_best(values: Iterable[float | None], mode: str) -> int | None:
+    """The index of the best finite value, the first of equal ones; None if there is none."""
     best, at = math.nan, None
-    for index, row in enumerate(rows):
-        value = numeric(row, metric)
+    for index, value in enumerate(values):
         if value is not None and math.isfinite(value) and is_better(value, best, mode):
             best, at = value, index
     return at

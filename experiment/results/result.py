@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment.folder.layout import ERROR, PARAMS, RESULTS, Layout
-from holdfast.experiment.folder.trial_folder import Row, TrialFolder
+from holdfast.experiment.folder.row_lines import Row, numeric
+from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.records.rows import columns_of, tag_columns
 from holdfast.experiment.results.ranking import (
     AUTOMATIC,
@@ -19,7 +20,6 @@ from holdfast.experiment.results.ranking import (
     check_mode,
     dataframe,
     index_of_best,
-    numeric,
     reported_names,
 )
 from holdfast.experiment.results.short_errors import short_errors
@@ -249,11 +249,12 @@ class Result:
         Its `metrics` are that row, and its `checkpoint` was reported with it.
         """
         rows = self.rows()
-        at = index_of_best(rows, metric, check_mode(mode))
+        values = [numeric(row, metric) for row in rows]
+        at = index_of_best(values, check_mode(mode))
         if at is None or self._stored is None:
             return self
         kept = {known.dirname for _, known in self._checkpoints}
-        equal = [row for row in rows if numeric(row, metric) == numeric(rows[at], metric)]
+        equal = [row for row, value in zip(rows, values, strict=True) if value == values[at]]
         with_checkpoint = (row for row in equal if row.get("checkpoint_dir_name") in kept)
         result = type(self)._of(
             replace(self._stored, best=next(with_checkpoint, rows[at])),
@@ -343,7 +344,7 @@ class Result:
             self.best_checkpoints if self._stored is None else self._with_rows(self._checkpoints)
         )
         rows = [row for _, row in known]
-        at = index_of_best(rows, metric, check_mode(mode))
+        at = index_of_best((numeric(row, metric) for row in rows), check_mode(mode))
         if at is None:
             raise self._no_best_checkpoint(metric, rows)
         return known[at][0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.experiment.folder.trial_folder import Row
+from holdfast.experiment.folder.row_lines import Row
 from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
 from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 

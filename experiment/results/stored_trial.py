@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import PARAMS, RESULTS
-from holdfast.experiment.folder.trial_folder import DamagedRows, Row, TrialFolder
+from holdfast.experiment.folder.row_lines import DamagedRows, Row, RowLines
+from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.records.rows import result_metrics, result_row
 from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
@@ -47,14 +48,14 @@ class StoredCheckpoint:
     place: int = 0
 
 
-def rows_of(trial: Trial, folder: TrialFolder) -> list[Row]:
+def rows_of(trial: Trial, folder: TrialFolder) -> RowLines:
     """The rows of all iterations from `result.json`; logs a warning if the journal has more.
 
     During a run the newest rows are written shortly after their reports. Raises DamagedRows,
     StorageError, OSError.
     """
     rows = folder.rows()
-    last = rows[-1].get("training_iteration") if rows else 0
+    last = rows.row(-1).get("training_iteration") if rows else 0
     is_behind = type(last) is int and last < trial.iteration
     if is_behind and (not trial.status.has_worker or folder.is_at_rest):
         _log.warning(
@@ -97,7 +98,8 @@ class StoredTrial:
         return trial_metrics(self.trial, self.folder, self.resolve_config)
 
     def rows(self) -> list[Row]:
-        return self.folder.rows() if self.trial is None else rows_of(self.trial, self.folder)
+        known = self.folder.rows() if self.trial is None else rows_of(self.trial, self.folder)
+        return known.rows()
 
     def for_pickle(self) -> StoredTrial:
         """A copy that can be pickled."""

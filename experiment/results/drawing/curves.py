@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.row_lines import numeric
 from holdfast.experiment.results.drawing.canvas import (
     BEST,
     COLOURS,
@@ -16,7 +17,6 @@ from holdfast.experiment.results.drawing.canvas import (
     quiet_frame,
     say_instead,
 )
-from holdfast.experiment.results.ranking import numeric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.trial_folder import Row
+from holdfast.experiment.folder.row_lines import Row, numeric
 from holdfast.experiment.progress.finished_stats import value_of
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.records.rows import columns_of
@@ -30,7 +30,7 @@ from holdfast.experiment.results.exporting.recorded_space import RecordedSpace
 from holdfast.experiment.results.importance import ImportanceMissing
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.pareto import values_of
-from holdfast.experiment.results.ranking import numeric, reported_names
+from holdfast.experiment.results.ranking import reported_names
 from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.lazy import OPTUNA
 from holdfast.syncer.errors import redact

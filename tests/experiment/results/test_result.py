@@ -16,7 +16,7 @@ import cloudpickle
 import pytest
 from pyarrow.fs import FileSelector, LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
-from holdfast.experiment.folder.trial_folder import DamagedRows
+from holdfast.experiment.folder.row_lines import DamagedRows
 from holdfast.experiment.results.ranking import NoBestResult, PandasMissing
 from holdfast.experiment.results.result import Result, ResultNotFound
 from holdfast.experiment.user_objects.placeholders import NamedObject, StoredObject, UsersValues
