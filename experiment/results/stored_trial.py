@@ -129,14 +129,11 @@ def has_reported_since_start(trial: Trial) -> bool:
 
 
 def trial_metrics(trial: Trial, folder: TrialFolder, resolve_config: ResolveConfig) -> Row:
-    """The newest row of a trial: that of `result.json`, unless it lags behind the records."""
-    row = folder.last_row()
-    lags = (
-        has_reported_since_start(trial)
-        and (row or {}).get("training_iteration") != trial.iteration
-    )
-    newest = recorded_row(trial) if row is None or lags else row
-    return {**result_metrics(trial, newest), "config": resolve_config(trial.config)}
+    """The newest row of a trial: from the records, or from `result.json` if a later attempt may
+    roll the recorded one back."""
+    newest = None if has_reported_since_start(trial) else folder.last_row()
+    row = recorded_row(trial) if newest is None else newest
+    return {**result_metrics(trial, row), "config": resolve_config(trial.config)}
 
 
 def _params_of(folder: TrialFolder) -> dict[str, Any]:
