@@ -15,6 +15,7 @@ from holdfast.experiment.folder.experiment_folders import (
     experiments_in,
     is_experiment,
     names_like,
+    similar_to,
 )
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.listed_place import read_listed
@@ -106,6 +107,12 @@ def path_of(text: str, root: str | None, environ: Mapping[str, str]) -> str:
         if os.path.exists(name):
             return text  # the command says what it is
         raise
+
+
+def may_be_mistyped(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether a name that no experiment has is similar to one that an experiment has."""
+    known = {one for place in _places(environ) for one in place.names()}
+    return bool(similar_to(name, known))
 
 
 def _is_here(folder: str) -> bool:

@@ -32,10 +32,15 @@ def experiments_in(place: str) -> Iterator[str]:
         )
 
 
+def similar_to(name: str, known: Iterable[str]) -> list[str]:
+    """The names that are so similar that this one may be a typing mistake, the best first."""
+    return difflib.get_close_matches(name, sorted(known), _SIMILAR)
+
+
 def names_like(name: str, known: Iterable[str]) -> str:
     """A sentence with the names that are similar to one that does not exist, or with all."""
     names = sorted(known)
-    if similar := difflib.get_close_matches(name, names, _SIMILAR):
+    if similar := similar_to(name, names):
         return f"Similar names: {', '.join(similar)}"
     return f"Experiments there: {listed(names, _SHOWN)}" if names else "There are none there"
 

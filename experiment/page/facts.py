@@ -17,6 +17,7 @@ from holdfast.experiment.page.entries import Entries
 from holdfast.experiment.page.history import History
 from holdfast.experiment.page.values import json_value, number, shortened
 from holdfast.experiment.progress.failure_text import cause, user_frame
+from holdfast.experiment.progress.node_wording import short_of_room
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
@@ -152,8 +153,8 @@ def _progress(
 
 
 def waiting_text(machine: Machine, running: int) -> str:
-    """What a live run without a running trial waits for; "" for nothing."""
-    if running or machine.finished:
+    """What the trials of a live run wait for; "" for nothing."""
+    if machine.finished:
         return ""
     cluster = machine.cluster
     if machine.waits_for_person:
@@ -161,9 +162,11 @@ def waiting_text(machine: Machine, running: int) -> str:
         return f"{paused} paused, and nothing else is left: resume or stop them."
     if cluster and not cluster.nodes:
         return "The run waits for its first node."
-    if machine.has_queue:
-        return "The trials wait for free resources."
-    return ""
+    if (machine.has_queue or not machine.search_ended) and (
+        short := short_of_room(machine, total_of(machine))
+    ):
+        return f"{short}."
+    return "The trials wait for free resources." if machine.has_queue and not running else ""
 
 
 class Causes:

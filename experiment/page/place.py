@@ -61,23 +61,43 @@ class Place:
     `path` is a directory or URI that holds experiments, or an experiment; None for the place where
     `fit()` keeps them. `now` is in seconds since 1970.
 
-    `public` is the place without credentials, `single` the key of the experiment if it is one.
+    `public` is the place without credentials. `may_be_missing`: a directory that a run has yet to
+    create is an empty place until then.
     """
 
-    def __init__(self, path: str | None, settings: Settings, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        settings: Settings,
+        environ: Mapping[str, str],
+        *,
+        may_be_missing: bool = False,
+    ) -> None:
         """Raises ExperimentNotFound if there is no such place, InvalidLocation, StorageError."""
         self._settings, self._environ = settings, environ
         self._location = location = Location.resolve(path, None, environ)
         self._path = path or location.public
         self.public = location.public
-        self.single: str | None = None
-        if is_one(location):
-            self.single = location.path.rstrip("/").rpartition("/")[2]
-        else:
+        self._awaited = may_be_missing and _has_only_parent(location.local_path)
+        self._is_one = not self._awaited and is_one(location)
+        if not (self._is_one or self._awaited):
             names_in(location)
         self._lock = threading.Lock()
         self._followed: OrderedDict[str, FollowedExperiment] = OrderedDict()
         self._known: dict[str, _Known] = {}
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether no run has created the directory yet."""
+        return self._awaited and not os.path.isdir(self._location.local_path or "")
+
+    @property
+    def single(self) -> str | None:
+        """The key of the experiment if the place is one; None for a place of several."""
+        if self._awaited and not self.is_missing:
+            self._is_one = is_one(self._location)
+            self._awaited = not (self._is_one or names_in(self._location))
+        return self._location.path.rstrip("/").rpartition("/")[2] if self._is_one else None
 
     def listing(self, *, now: float) -> dict[str, Any]:
         """The answer of api/experiments, in the order in which the experiments began. Reads only
@@ -88,7 +108,8 @@ class Place:
         self._known = known
         entries = [self._with_progress(one.entry) for one in known.values() if one.entry]
         entries.sort(key=lambda entry: (entry["began_at"] or 0.0, entry["name"]))
-        return {"place": self.public, "now": now, "experiments": entries}
+        missing = {"is_missing": True} if self.is_missing else {}
+        return {"place": self.public, "now": now, "experiments": entries, **missing}
 
     def sizes(self) -> dict[str, int | None]:
         """The bytes of all files of each experiment by key; None if they cannot be counted.
@@ -135,7 +156,10 @@ class Place:
                 self._followed.popitem()[1].close()
 
     def _names(self) -> list[str]:
-        return [self.single] if self.single is not None else names_in(self._location)
+        if self.is_missing:
+            return []
+        single = self.single
+        return [single] if single is not None else names_in(self._location)
 
     def _path_of(self, key: str) -> str:
         return self._path if self.single is not None else path_in(self._path, key)
@@ -195,6 +219,13 @@ class Place:
             return size_of(find(path, self._settings, self._environ, asks=False), there)
         except (TuneError, OSError, ValueError):
             return None
+
+
+def _has_only_parent(directory: str | None) -> bool:
+    """Whether the directory does not exist and a run can create it: its parent is there."""
+    if directory is None or os.path.lexists(directory):
+        return False
+    return os.path.isdir(os.path.dirname(os.path.abspath(directory)))
 
 
 def _inode(path: Path) -> int:

@@ -1,13 +1,17 @@
-"""The wording for several machines: the nodes of a cluster, and ranks that others wait for."""
+"""The wording for where trials run: the room for them, nodes, and ranks that others wait for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.experiment.progress.summary import NodesSummary, RankWait, Summary
-from holdfast.experiment.progress.wording import counted, duration
+from holdfast.experiment.progress.wording import counted, duration, size
 from holdfast.runtime.exit_cause import short_cause
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.machine import Machine
 from holdfast.trial.readable import listed
+from holdfast.trial.resources import NodeKind
 
 _SHOWN_NODES = 3
 _SHOWN_WAITS = 2
@@ -62,3 +66,56 @@ def _wait_text(wait: RankWait) -> str:
     verb = "has" if len(wait.ranks) == 1 else "have"
     waited = duration(wait.waited_s)
     return f"{wait.name}: {ranks} {verb} not reported; the others have waited for {waited}"
+
+
+def room_notice(
+    spec: ExperimentSpec,
+    capacity: Mapping[str, float],
+    offer: Sequence[NodeKind],
+    total: int | None,
+) -> str:
+    """A message if fewer trials can run at once than `spec.max_concurrent`, with the resource that
+    is short; "" otherwise, and if that is not known.
+
+    `total` is the number of trials, None without a limit.
+    """
+    asked = min((most for most in (spec.max_concurrent, total) if most), default=None)
+    have = _most_of(offer) if offer else dict(capacity)
+    if spec.max_concurrent is None or asked is None or spec.resources is None or have is None:
+        return ""
+    wanted = {name: most for name, most in spec.resources.least_resources.items() if most}
+    fit = Capacity(have).room(wanted, asked)
+    if fit == asked:
+        return ""
+    short = [name for name in wanted if Capacity(have).room({name: wanted[name]}, asked) == fit]
+    needs = " and ".join(_amount(name, wanted[name]) for name in short)
+    there = " and ".join(_amount(name, have[name]) for name in short)
+    where = "the cluster has at most" if offer else "this machine has"
+    return (
+        f"{asked} trials may run at once, but there is room for {fit}: each asks for {needs}, and "
+        f"{where} {there}. Ask for less in tune.with_resources()"
+        f"{'' if offer else ', or declare more in holdfast.init()'}"
+    )
+
+
+def _most_of(offer: Sequence[NodeKind]) -> dict[str, float] | None:
+    """The sum of all nodes that may join; None if it is not known."""
+    total: dict[str, float] = {}
+    for kind in offer:
+        if kind.most is None or kind.resources is None or kind.detects:
+            return None
+        for name, amount in kind.resources.items():
+            total[name] = total.get(name, 0) + kind.most * amount
+    return total
+
+
+def _amount(name: str, amount: float) -> str:
+    if name == "memory":
+        return f"{size(amount)} of memory"
+    return f"{amount:g} {name}{'s' * (amount != 1 and name in ('CPU', 'GPU'))}"
+
+
+def short_of_room(machine: Machine, total: int | None) -> str:
+    """`room_notice` for an experiment as it is."""
+    placement = machine.placement
+    return room_notice(machine.spec, placement.capacity.total, machine.cluster.offer, total)

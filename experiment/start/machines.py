@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
-from holdfast.experiment.progress.wording import size
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
 from holdfast.scheduler.capacity import Capacity
@@ -101,53 +100,6 @@ def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) ->
         resources.least_resources,
         {},
     )
-
-
-def room_notice(
-    spec: ExperimentSpec,
-    capacity: Mapping[str, float],
-    offer: Sequence[NodeKind],
-    total: int | None,
-) -> str:
-    """A message if fewer trials can run at once than `spec.max_concurrent`, with the resource that
-    is short; "" otherwise, and if that is not known.
-
-    `total` is the number of trials, None without a limit.
-    """
-    asked = min((most for most in (spec.max_concurrent, total) if most), default=None)
-    have = _most_of(offer) if offer else dict(capacity)
-    if spec.max_concurrent is None or asked is None or spec.resources is None or have is None:
-        return ""
-    wanted = {name: most for name, most in spec.resources.least_resources.items() if most}
-    fit = Capacity(have).room(wanted, asked)
-    if fit == asked:
-        return ""
-    short = [name for name in wanted if Capacity(have).room({name: wanted[name]}, asked) == fit]
-    needs = " and ".join(_amount(name, wanted[name]) for name in short)
-    there = " and ".join(_amount(name, have[name]) for name in short)
-    where = "the cluster has at most" if offer else "this machine has"
-    return (
-        f"{asked} trials may run at once, but there is room for {fit}: each asks for {needs}, and "
-        f"{where} {there}. Ask for less in tune.with_resources()"
-        f"{'' if offer else ', or declare more in holdfast.init()'}"
-    )
-
-
-def _most_of(offer: Sequence[NodeKind]) -> dict[str, float] | None:
-    """The sum of all nodes that may join; None if it is not known."""
-    total: dict[str, float] = {}
-    for kind in offer:
-        if kind.most is None or kind.resources is None or kind.detects:
-            return None
-        for name, amount in kind.resources.items():
-            total[name] = total.get(name, 0) + kind.most * amount
-    return total
-
-
-def _amount(name: str, amount: float) -> str:
-    if name == "memory":
-        return f"{size(amount)} of memory"
-    return f"{amount:g} {name}{'s' * (amount != 1 and name in ('CPU', 'GPU'))}"
 
 
 def engine_for(host_resources: MachineResources) -> PlannedEngine | None:

@@ -17,6 +17,7 @@ from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.progress.failure_text import retry_options, retry_way
+from holdfast.experiment.progress.node_wording import room_notice
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.views import ProgressView
@@ -32,7 +33,6 @@ from holdfast.experiment.start.machines import (
     check_resources,
     engine_for,
     offer_of,
-    room_notice,
     sync_of,
     with_recorded_limits,
 )

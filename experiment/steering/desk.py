@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
 from holdfast.experiment.callbacks.messages import Level
+from holdfast.experiment.progress.node_wording import short_of_room
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.steering.orders import (
     AddConfig,
@@ -238,6 +239,8 @@ def _limited(machine: Machine, own: int | None) -> str:
     running = sum(trial.status.has_worker for trial in machine.trials.values())
     if running > most:
         more += f". {running} run now, and continue"
+    elif short := short_of_room(machine, None):
+        more += f". {short}"
     return f"at most {counted(most, 'trial runs', 'trials run')} at once from now on{more}"
 
 

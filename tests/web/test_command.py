@@ -73,6 +73,26 @@ def test_it_prints_the_url_and_ends_quietly_at_ctrl_c(place: Path) -> None:
 
 
 @pytest.mark.process
+def test_it_shows_a_folder_as_soon_as_a_run_has_created_it(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    with started("reslts", "--json", "--port", "0", cwd=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        browser = Browser.opened(json.loads(process.stdout.readline())["url"])
+        assert process.stderr.readline() == (
+            f"holdfast: {tmp_path / 'reslts'} does not exist yet (similar: results). The page is "
+            "empty until a run creates it\n"
+        )
+        with browser.stream("/api/experiments/stream") as events:
+            assert events.next("experiments")[1]["is_missing"]
+            healthy(tmp_path / "reslts" / "digits")
+            found = events.next("experiments")[1]
+            while not found["experiments"]:
+                found = events.next("experiments")[1]
+        assert [one["key"] for one in found["experiments"]] == ["digits"]
+
+
+@pytest.mark.process
 def test_json_is_one_object_and_sigterm_ends_it_too(place: Path) -> None:
     with started("--json", "--port", "0", ".", cwd=place) as process:
         assert process.stdout is not None
@@ -121,6 +141,7 @@ def test_it_listens_on_the_address_that_it_is_given(place: Path) -> None:
     ("words", "text"),
     [
         (["no-such"], "there is no experiment 'no-such'"),
+        (["digts"], "Similar names: digits"),
         (["/no/such"], "there is no directory /no/such"),
         (["--base-url", "x"], "--base-url 'x' must be a path"),
         (["--allow-host", "a:80"], "--allow-host 'a:80' must be the name of a host"),

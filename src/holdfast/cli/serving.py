@@ -11,7 +11,9 @@ import webbrowser
 from typing import TYPE_CHECKING
 
 from holdfast.cli.printing import SOUND, complain, json_text, say
-from holdfast.experiment.browse.named_places import path_of, place_to_list
+from holdfast.experiment.browse.named_places import may_be_mistyped, path_of, place_to_list
+from holdfast.experiment.folder.experiment_folders import similar_to
+from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.web.errors import check_installed
 from holdfast.web.security import allowed_name, base_of, is_loopback
 
@@ -33,6 +35,7 @@ def serve(given: argparse.Namespace) -> int:
         port=given.port,
         base=base_of(given.base_url),
         names=tuple(allowed_name(name) for name in given.allow_host),
+        may_be_missing=True,
     )
     server = WebServer(settings, complain)
 
@@ -46,11 +49,20 @@ def serve(given: argparse.Namespace) -> int:
 
 
 def _path(text: str | None) -> str:
-    """A place, or an experiment, which may be named. Raises ExperimentNotFound, InvalidConfig,
-    InvalidLocation, StorageError."""
+    """A place, or an experiment, which may be named. What is not there yet and resembles no
+    experiment's name is a folder that a run will create.
+
+    Raises ExperimentNotFound, InvalidConfig, InvalidLocation, StorageError."""
     if text is None:
         return place_to_list(os.environ)
-    return text if os.path.isdir(text) else path_of(text, None, os.environ)
+    if os.path.isdir(text):
+        return text
+    try:
+        return path_of(text, None, os.environ)
+    except ExperimentNotFound:
+        if os.environ.get("HOLDFAST_ROOT") or may_be_mistyped(text, os.environ):
+            raise
+        return text
 
 
 def _announce(server: WebServer, given: argparse.Namespace) -> None:
@@ -62,6 +74,8 @@ def _announce(server: WebServer, given: argparse.Namespace) -> None:
         say(f"shows {place}. Whoever has this URL can read it and steer its runs. Ctrl-C ends it.")
         if os.environ.get("SSH_CONNECTION") and is_loopback(given.host):
             say(f"From your own machine: {_tunnel(address)}, then open the URL there.")
+    if server.place.is_missing:
+        complain(f"{_missing(place)}. The page is empty until a run creates it")
     sys.stdout.flush()  # whoever reads a pipe waits for the URL
     if not is_loopback(given.host):
         complain(
@@ -70,6 +84,14 @@ def _announce(server: WebServer, given: argparse.Namespace) -> None:
         )
     if given.open and not webbrowser.open(address.url):
         complain("no browser can be started here: open the URL yourself")
+
+
+def _missing(place: str) -> str:
+    """`/home/ann/reslts does not exist yet (similar: results)`."""
+    parent, name = os.path.split(place)
+    folders = [one.name for one in os.scandir(parent) if one.is_dir()]
+    similar = ", ".join(similar_to(name, folders))
+    return f"{place} does not exist yet{f' (similar: {similar})' if similar else ''}"
 
 
 def _tunnel(address: Address) -> str:

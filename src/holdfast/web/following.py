@@ -210,7 +210,7 @@ class WatchedListing(Watched):
 
     async def look(self, *, at_once: bool = False) -> float:
         listing, data, cpu_s = await self._readers.read(self._timed)
-        shown = listing["experiments"]
+        shown = {name: value for name, value in listing.items() if name != "now"}
         if shown != self._shown:
             self._shown, self.data = shown, data
             self.wake()

@@ -43,13 +43,14 @@ _END_S: Final = 0.3
 class WebSettings:
     """What a server shows, and where. `path`: as for `Place`. `port`: None for the default one, or
     the next that is free. `base`: as `base_of` returns it. `names`: other hosts by which browsers
-    may call this server."""
+    may call this server. `may_be_missing`: as for `Place`."""
 
     path: str | None
     host: str = LOOPBACK
     port: int | None = None
     base: str = "/"
     names: tuple[str, ...] = ()
+    may_be_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,12 @@ class WebServer:
 
     def __init__(self, settings: WebSettings, tell: Callable[[str], None]) -> None:
         """Raises ExperimentNotFound, InvalidLocation, StorageError, PortTaken, InvalidConfig."""
-        self.place = Place(settings.path, Settings.read(os.environ), os.environ)
+        self.place = Place(
+            settings.path,
+            Settings.read(os.environ),
+            os.environ,
+            may_be_missing=settings.may_be_missing,
+        )
         self._socket = _bound(settings.host, settings.port)
         port, host, base = self._socket.getsockname()[1], _name_of(settings.host), settings.base
         self._access = Access(port=port, base=base, names=[settings.host, host, *settings.names])

@@ -30,6 +30,7 @@ from holdfast.scheduler.events import (
 )
 from holdfast.syncer.journal.segment import framed
 from holdfast.trial.config import FailureConfig
+from holdfast.trial.resources import PlacementGroupFactory
 from tests.rig.recorded import RecordedExperiment
 
 
@@ -401,6 +402,34 @@ def test_what_a_person_does_is_shown(page: Page) -> None:
     assert facts["progress"]["waiting_text"] == (
         "1 trial is paused, and nothing else is left: resume or stop them."
     )
+
+
+def test_a_limit_that_the_machine_cannot_fill_is_explained_while_trials_wait(
+    tmp_path: Path,
+) -> None:
+    page = Page(
+        tmp_path / "run",
+        resources=PlacementGroupFactory([{"CPU": 400}]),
+        max_concurrent=4,
+        num_samples=8,
+    )
+    try:
+        trials = [page.run.suggest() for _ in range(3)]
+        for trial_id in trials[:2]:
+            page.run.start(trial_id)
+        page.look()
+        text = (
+            "4 trials may run at once, but there is room for 2: each asks for 400 CPUs, and this "
+            "machine has 1000 CPUs. Ask for less in tune.with_resources(), or declare more in "
+            "holdfast.init()."
+        )
+        assert page.followed.facts()["progress"]["waiting_text"] == text
+        page.run.add(SearchEnded())
+        page.run.finish(trials[0])
+        page.look()
+        assert page.followed.facts()["progress"]["waiting_text"] == ""  # nothing waits any more
+    finally:
+        page.close()
 
 
 def test_numbers_that_json_lacks_are_texts(page: Page) -> None:

@@ -160,3 +160,32 @@ def test_a_name_with_odd_characters_is_a_key(tmp_path: Path) -> None:
     assert entry["key"] == name
     assert place.experiment(name).facts()["name"] == name
     place.close()
+
+
+def test_a_folder_that_a_run_has_yet_to_create_is_an_empty_place(tmp_path: Path) -> None:
+    root = tmp_path / "results"
+    with pytest.raises(ExperimentNotFound, match="there is no directory"):
+        Place(str(root / "deeper"), Settings.read({}), {}, may_be_missing=True)
+    several = Place(str(root), Settings.read({}), {}, may_be_missing=True)
+    one = Place(f"{root}/", Settings.read({}), {}, may_be_missing=True)
+    answer = several.listing(now=0.0)
+    assert (answer["experiments"], answer["is_missing"], several.single) == ([], True, None)
+    root.mkdir()
+    assert several.listing(now=0.0) == {"place": str(root), "now": 0.0, "experiments": []}
+    RecordedExperiment(root / "digits").close()
+    (entry,) = several.listing(now=0.0)["experiments"]
+    assert (entry["key"], several.single) == ("digits", None)
+    assert several.experiment("digits").facts()["name"] == "digits"
+    for place in (several, one):
+        place.close()
+
+
+def test_an_experiment_that_has_yet_to_begin_becomes_the_only_one(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "digits"), Settings.read({}), {}, may_be_missing=True)
+    assert (place.single, place.sizes()) == (None, {})
+    (tmp_path / "digits").mkdir()
+    assert place.single is None
+    RecordedExperiment(tmp_path / "digits").close()
+    (entry,) = place.listing(now=0.0)["experiments"]
+    assert (entry["key"], place.single) == ("digits", "digits")
+    place.close()

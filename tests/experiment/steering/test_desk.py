@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from holdfast.experiment.steering.orders import (
 )
 from holdfast.experiment.steering.socket import Refused
 from holdfast.scheduler import events
+from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import StopReason
 from tests.rig.recorded import RecordedExperiment
 from tests.rig.steered import SteeredRun
@@ -122,6 +124,11 @@ async def test_the_limit_the_samples_a_config_and_a_note(run: SteeredRun) -> Non
     run.own_limit = 3
     assert await done(run, LimitTrials(max_concurrent=4)) == (
         "at most 4 trials run at once from now on. The search algorithm itself lets at most 3 run"
+    )
+    resources = PlacementGroupFactory([{"CPU": 400}])
+    run.machine.spec = replace(run.machine.spec, resources=resources)
+    assert ". 4 trials may run at once, but there is room for 2: each asks for 400 CPUs" in (
+        await done(run, LimitTrials(max_concurrent=4))
     )
     assert await done(run, AddTrials(count=3)) == "3 trials are added: num_samples is now 8"
     run.per_sample = 2
