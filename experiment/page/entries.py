@@ -19,7 +19,7 @@ from holdfast.trial.values import flatten, key_name
 COLUMNS: Final = (
     "index", "name", "status", "stop_reason", "why", "iteration", "attempt", "failures",
     "time_total_s", "reported_at", "value", "node", "note", "checkpoint", "error", "is_added",
-    "is_held", "pausing",
+    "is_held", "pausing", "checkpoint_iteration",
 )  # fmt: skip
 # Of the columns that an experiment may name itself; each trial shows at most so many.
 _MOST_NAMES: Final = 200
@@ -159,6 +159,7 @@ class Entries:
                 trial.spec.is_added,
                 trial.is_held,
                 trial.is_pausing,
+                None if newest is None else newest.iteration,
             ),
             self._params_of(trial),
             self._metrics_of(trial),

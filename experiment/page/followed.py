@@ -21,8 +21,8 @@ from holdfast.experiment.page.timeline import concurrency, starts, timeline_of
 from holdfast.experiment.page.trial_files import Download as Download
 from holdfast.experiment.page.trial_files import NotThere as NotThere
 from holdfast.experiment.page.trial_files import artifact
-from holdfast.experiment.page.trial_page import read_log, trial_plain
-from holdfast.experiment.page.trial_rows import read_curves
+from holdfast.experiment.page.trial_page import checkpoint_goal, read_log, trial_plain
+from holdfast.experiment.page.trial_rows import CheckpointValues, read_curves
 from holdfast.experiment.page.values import json_value
 from holdfast.experiment.progress.finished_stats import finite
 from holdfast.experiment.progress.summarizer import Summarizer
@@ -104,6 +104,7 @@ class FollowedExperiment:
         self._summarized: tuple[Machine, Summarizer, Causes] | None = None
         self._gaps: dict[str, tuple[int, float, float]] = {}
         self._importances: dict[str, _Importance] = {}
+        self._values = CheckpointValues()
         with self._records.lock:
             self._refresh_facts()
 
@@ -245,7 +246,27 @@ class FollowedExperiment:
         with self._records.lock:
             history = self._records.history
             attempts = [] if history is None else list(history.attempts_of(trial_id))
-        return trial_plain(experiment, trial, attempts, now=self._now())
+            paused = None if history is None else history.paused.get(trial_id)
+        values = self._checkpoint_values(experiment, trial)
+        now = self._now()
+        return trial_plain(experiment, trial, attempts, now=now, paused=paused, values=values)
+
+    def _checkpoint_values(
+        self, experiment: LocatedExperiment, trial: Trial
+    ) -> Mapping[int, float | None]:
+        metric, _ = checkpoint_goal(experiment.machine.spec)
+        if metric is None:
+            return {}
+        read = experiment.read
+
+        def seen(after: int) -> list[Point]:
+            with self._records.lock:
+                return self._records.folding.recent.points(trial.trial_id, [metric], after)
+
+        def folder(trial: Trial) -> TrialFolder:
+            return TrialFolder.of(trial.spec, read.location, read.layout)
+
+        return self._values.of(trial, metric, folder, seen)
 
     def log(self, trial_id: str, name: str, offset: int) -> dict[str, Any]:
         """The answer of api/e/KEY/t/ID/log/NAME."""

@@ -46,6 +46,8 @@ class History:
         self._reports: dict[bytes, bytes] = {}
         self._ending: Mapping[str, Any] | None = None
         self._pauses: dict[str, str] = {}
+        # By trial: who has paused it last, and when.
+        self.paused: dict[str, tuple[str, float]] = {}
 
     def hear(self, payload: bytes) -> None:
         """Note a record. One that is not a record is left out."""
@@ -202,7 +204,8 @@ class History:
 
     def _on_pause(self, now: float, fields: Mapping[str, Any]) -> None:
         if type(trial_id := fields.get("trial_id")) is str:
-            self._pauses[trial_id] = f"paused by {text_of(fields.get('by'))}"
+            by = text_of(fields.get("by"))
+            self._pauses[trial_id], self.paused[trial_id] = f"paused by {by}", (by, now)
 
     def _on_resume(self, now: float, fields: Mapping[str, Any]) -> None:
         self._pauses.pop(text_of(fields.get("trial_id")), None)

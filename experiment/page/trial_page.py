@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from holdfast.experiment.browse.condition import Condition, best_of
@@ -25,10 +26,11 @@ from holdfast.experiment.page.attempts import attempts_of
 from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.tar import is_here
 from holdfast.experiment.page.trial_files import NotThere, artifacts_of
-from holdfast.experiment.page.values import json_value
+from holdfast.experiment.page.values import json_value, shortened
 from holdfast.experiment.progress.finished_stats import finite
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
 from holdfast.experiment.results.varied_parameters import params_of
+from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.retention import ranked
 from holdfast.syncer.errors import StorageError
@@ -42,10 +44,19 @@ _TEXT_BYTES: Final = 256 << 10
 
 
 def trial_plain(
-    experiment: LocatedExperiment, trial: Trial, attempts: Sequence[Attempt], *, now: float
+    experiment: LocatedExperiment,
+    trial: Trial,
+    attempts: Sequence[Attempt],
+    *,
+    now: float,
+    paused: tuple[str, float] | None = None,
+    values: Mapping[int, float | None] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The answer of api/e/KEY/t/ID. Raises LeadsElsewhere, OSError; what storage does not answer
-    is left out."""
+    """The answer of api/e/KEY/t/ID. `paused` says who has paused it last, and when; `values` has
+    the value of `checkpoint_goal` by the index of a checkpoint.
+
+    Raises LeadsElsewhere, OSError; what storage does not answer is left out.
+    """
     machine = experiment.machine
     is_live = experiment.condition(now) is Condition.LIVE
     best = best_of(machine, machine.spec.metric, machine.spec.mode)
@@ -61,10 +72,14 @@ def trial_plain(
         "is_added": trial.spec.is_added,
         "is_held": trial.is_held,
         "pausing": trial.is_pausing,
+        "paused": {"by": shortened(paused[0]), "at": paused[1]}
+        if paused is not None and trial.is_held
+        else None,
         "attempts": attempts_of(
             trial, attempts, machine.spec, is_live=is_live, last_at=machine.now
         ),
-        "checkpoints": checkpoints_of(experiment, trial),
+        "checkpoint_metric": checkpoint_goal(machine.spec)[0],
+        "checkpoints": checkpoints_of(experiment, trial, values),
         "rungs": json_value([asdict(visit) for visit in trial.rungs]),
         "takeovers": json_value([asdict(fact) for fact in takeover_facts([trial])]),
         **files,
@@ -84,16 +99,35 @@ def _differences(trial: Trial, best: Trial) -> list[dict[str, Any]]:
     ]
 
 
-def checkpoints_of(experiment: LocatedExperiment, trial: Trial) -> list[dict[str, Any]]:
+def checkpoint_goal(spec: ExperimentSpec) -> tuple[str | None, str | None]:
+    """The metric by which a page compares checkpoints, and its mode: the one that decides which
+    are kept, else that of the experiment."""
+    if attribute := spec.checkpoint.checkpoint_score_attribute:
+        return attribute, spec.checkpoint.checkpoint_score_order
+    if spec.metric is None:
+        return next(iter(spec.goals.items()), (None, None))
+    return spec.metric, spec.mode
+
+
+def checkpoints_of(
+    experiment: LocatedExperiment, trial: Trial, values: Mapping[int, float | None]
+) -> list[dict[str, Any]]:
     """Those that are kept, the newest first."""
     read, machine = experiment.read, experiment.machine
     is_elsewhere = bool(experiment.storage) or read.location.local_path is None
     needed = machine.needed_of(trial.trial_id)
+    known = {
+        one.index: finite(values.get(one.index) if one.score is None else one.score)
+        for one in trial.checkpoints
+    }
+    best = _best_of_several(known, checkpoint_goal(machine.spec)[1])
     return [
         {
             "dirname": one.dirname,
             "iteration": one.iteration,
-            "score": finite(one.score),
+            "score": known[one.index],
+            "is_best": one.index == best,
+            "is_newest": one == trial.newest_checkpoint,
             "committed": one.committed,
             "upload": one.upload.value,
             "why_kept": why_kept(one, trial, machine, is_needed=one.index in needed),
@@ -105,6 +139,14 @@ def checkpoints_of(experiment: LocatedExperiment, trial: Trial) -> list[dict[str
         }
         for one in reversed(trial.checkpoints)
     ]
+
+
+def _best_of_several(known: Mapping[int, float | None], mode: str | None) -> int | None:
+    """The index of the checkpoint with the best value, the newest of equal ones; None if fewer
+    than two have one."""
+    sign = -1.0 if mode == "min" else 1.0
+    found = [(sign * value, index) for index, value in known.items() if value is not None]
+    return max(found)[1] if mode is not None and len(found) > 1 else None
 
 
 def why_kept(record: CheckpointRecord, trial: Trial, machine: Machine, *, is_needed: bool) -> str:

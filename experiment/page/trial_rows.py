@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -19,6 +21,7 @@ from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
 
 _READERS: Final = 16
+_MOST_VALUED: Final = 50
 # Of a longer table, the newest part is read.
 _MOST_BYTES: Final = 256 << 20
 _HEAD_BYTES: Final = 1 << 20
@@ -50,6 +53,39 @@ def _read_files(curve: Curve, trial: Trial, folder: TrialFolder) -> None:
         _read_here(curve, folder.local)
         if curve.last < trial.iteration:
             _read_rest(curve, folder.local)
+
+
+class CheckpointValues:
+    """The values of a metric in the rows of checkpoints, of which each is read once: a page of a
+    running trial asks every other second."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, dict[int, float | None]] = OrderedDict()
+
+    def of(
+        self,
+        trial: Trial,
+        metric: str,
+        folder: Callable[[Trial], TrialFolder],
+        seen: Callable[[int], Sequence[Point]],
+    ) -> Mapping[int, float | None]:
+        """By the index of the checkpoint; what cannot be read is left out. `seen` returns the
+        newest points after an iteration that the journal had."""
+        known = self._known.setdefault(trial.trial_id, {})
+        self._known.move_to_end(trial.trial_id)
+        if len(self._known) > _MOST_VALUED:
+            self._known.popitem(last=False)
+        new = [one for one in trial.checkpoints if one.score is None and one.index not in known]
+        if not new:
+            return known
+        after = min(one.iteration for one in new) - 1
+        wanted = Wanted(metrics=[metric], after=after, points=max(2, trial.iteration - after))
+        with suppress(TuneError, OSError, csv.Error):
+            curve = read_curve(trial, folder, wanted, seen(after))
+            values = {point.iteration: point.values[0] for point in curve.points}
+            found = [one for one in new if one.iteration in values]
+            known.update({one.index: values[one.iteration] for one in found})
+        return known
 
 
 def read_curves(

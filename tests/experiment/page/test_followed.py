@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import threading
@@ -26,6 +27,7 @@ from holdfast.scheduler.events import (
     NoteWritten,
     PauseRequested,
     Resumed,
+    ResumeRequested,
     SearchEnded,
 )
 from holdfast.syncer.journal.segment import framed
@@ -40,7 +42,7 @@ class Page:
     def __init__(self, root: Path, **spec: Any) -> None:
         self.root = root
         self.at = 0.0
-        self.run = RecordedExperiment(root, metric="loss", mode="min", **spec)
+        self.run = RecordedExperiment(root, **{"metric": "loss", "mode": "min", **spec})
         self.lock: int | None = None
         self.hold()
         self._made: FollowedExperiment | None = None
@@ -402,6 +404,87 @@ def test_what_a_person_does_is_shown(page: Page) -> None:
     assert facts["progress"]["waiting_text"] == (
         "1 trial is paused, and nothing else is left: resume or stop them."
     )
+
+
+def test_a_page_says_who_paused_a_trial_and_when_until_it_is_resumed(page: Page) -> None:
+    trial_id = page.run.begin()
+    page.look()
+    assert page.followed.trial(trial_id)["paused"] is None
+    page.run.add(PauseRequested(trial_id=trial_id, by="ann (page)"))
+    page.run.report(trial_id, {"loss": 1.0}, checkpoint="committed")
+    page.run.finish(trial_id)
+    page.look()
+    told = {"by": "ann (page)", "at": page.run.now - 4}
+    assert page.followed.trial(trial_id)["paused"] == told
+    page.run.add(Resumed(epoch=2, capacity={"CPU": 1000}))
+    page.look()
+    assert page.followed.trial(trial_id)["paused"] == told  # a restore changes nothing
+    page.run.add(ResumeRequested(trial_id=trial_id, by="bob (command)"))
+    page.look()
+    assert page.followed.trial(trial_id)["paused"] is None
+
+
+def test_a_checkpoint_has_the_value_of_its_row_and_the_best_and_newest_are_marked(
+    page: Page,
+) -> None:
+    trial_id, other = page.run.begin(), page.run.begin()
+    for loss in (0.9, 0.3, 0.5):
+        page.run.report(trial_id, {"loss": 2.0})
+        page.run.report(trial_id, {"loss": loss}, checkpoint="committed")
+    page.run.report(other, {"loss": 0.1}, checkpoint="committed")
+    page.run.write_files()
+    page.look()
+
+    def marks(trial_id: str) -> list[tuple[Any, ...]]:
+        found = page.followed.trial(trial_id)["checkpoints"]
+        names = ("iteration", "score", "is_best", "is_newest")
+        return [tuple(one[name] for name in names) for one in found]
+
+    assert page.followed.trial(trial_id)["checkpoint_metric"] == "loss"
+    shown = [(6, 0.5, False, True), (4, 0.3, True, False), (2, 0.9, False, False)]
+    assert marks(trial_id) == shown
+    assert marks(other) == [(1, 0.1, False, True)]
+    # The files are not read again for what is known; a new row comes from the journal.
+    shutil.rmtree(page.run.folder(trial_id))
+    page.run.report(trial_id, {"loss": 0.3}, checkpoint="committed")
+    page.look()
+    assert marks(trial_id) == [
+        (7, 0.3, True, True),
+        (6, 0.5, False, False),
+        (4, 0.3, False, False),
+        (2, 0.9, False, False),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_best_trial_is_that_of_the_command_also_if_it_has_failed(
+    tmp_path: Path, mode: str
+) -> None:
+    page = Page(tmp_path / "run", mode=mode)
+    try:
+        last = {
+            "failed": 5.0,
+            "equal": 5.0,
+            "nan": float("nan"),
+            "was better": 1.0,
+            "running": 2.0,
+        }
+        trials = {name: page.run.begin() for name in last}
+        for sign in (-1.0, 1.0):
+            page.run.report(trials["was better"], {"loss": sign * 100.0})
+        for name, value in last.items():
+            page.run.report(trials[name], {"loss": value if mode == "max" else -value})
+        page.run.fail(trials["failed"])
+        page.run.finish(trials["equal"])
+        page.look()
+        located = page.followed.located
+        assert located.outcome.best_scored("loss", mode).trial.trial_id == trials["failed"]
+        assert page.followed.trial(trials["running"])["best_id"] == trials["failed"]
+        # The page's table, whose first of equal values is the best.
+        values = [None if value is None else abs(value) for value in page.column("value")]
+        assert values == [5.0, 5.0, None, 1.0, 2.0]
+    finally:
+        page.close()
 
 
 def test_a_limit_that_the_machine_cannot_fill_is_explained_while_trials_wait(

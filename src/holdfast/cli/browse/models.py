@@ -14,7 +14,7 @@ from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.result import Result
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import Status, Trial
 
 
 def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
@@ -29,7 +29,7 @@ def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
         return _show_front(experiment, is_json=given.json)
     metric, mode = _goal(outcome, given)
     trial, value = outcome.best_scored(metric, mode, given.scope)
-    _tell_if_early(outcome, trial)
+    _tell_if_cut(outcome, trial)
     config = shown_config(trial.config)
     result, row = outcome.result(trial), {}
     if given.scope == "all":
@@ -66,10 +66,17 @@ def _goal(outcome: Outcome, given: argparse.Namespace) -> tuple[str, str]:
         raise
 
 
-def _tell_if_early(outcome: Outcome, trial: Trial) -> None:
-    """Say that the best trial was stopped before it had finished: it may not be comparable."""
+def _tell_if_cut(outcome: Outcome, trial: Trial) -> None:
+    """Say that the best trial failed or was stopped before it had finished: it may not be
+    comparable."""
     from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
 
+    if trial.status is Status.ERROR and trial.error is not None:
+        complain(
+            f"the best trial, {trial.trial_id}, failed after iteration {trial.iteration}: "
+            f"{trial.error.headline}"
+        )
+        return
     reason = stop_reason(trial, outcome.spec, is_live=True)
     if reason is not None and reason.is_early:
         why = stop_sentence(trial, outcome.spec, is_live=True)
