@@ -43,6 +43,22 @@ test("a state is named by its status or by the word that the table shows", () =>
   assert.deepEqual(passing("status == TERMINATED"), ["a1", "12e45678"]);
 });
 
+test("a state is the word that the table shows, and nothing else", () => {
+  const trials = new Store(answerOf([
+    { trial_id: "cut", status: "RUNNING", stop_reason: "interrupted" },
+    { trial_id: "runs", status: "RUNNING" },
+  ]));
+  trials.apply({ version: 2, trials: [{ trial_id: "leaves", status: "RUNNING", pausing: true }] });
+  assert.deepEqual(passing("status == running", trials), ["runs"]);
+  assert.deepEqual(passing('status == "Running"', trials), ["runs"]);
+  assert.deepEqual(passing("running", trials), ["runs"]);
+  assert.deepEqual(passing("status != running", trials), ["cut", "leaves"]);
+  assert.deepEqual(passing("status in [interrupted, pausing]", trials), ["cut", "leaves"]);
+  assert.deepEqual(passing("status contains run", trials), ["runs"]);
+  assert.deepEqual(passing("status == RUNNING", trials), ["cut", "runs", "leaves"]); // as --json names it
+  assert.deepEqual(passing("RUNNING", trials), ["cut", "runs", "leaves"]);
+});
+
 test("in, contains and is missing", () => {
   assert.deepEqual(passing('opt in ["adam"]'), ["a1", "c3"]);
   assert.deepEqual(passing("opt not in (adam, rmsprop)"), ["b2", "12e45678"]);

@@ -42,3 +42,9 @@ test("a nested configuration is flattened, whatever its names are", () => {
   const config = JSON.parse('{"a": {"b": 1, "__proto__": {"c": 2}}, "d": [1, {"e": 2}], "f": {}}');
   assert.deepEqual(Object.entries(format.flat(config)), [["a/b", 1], ["a/__proto__/c", 2], ["d", [1, { e: 2 }]], ["f", {}]]);
 });
+
+test("iterations are a range, or one, or none", () => {
+  assert.equal(format.iterations(0, 3), "iterations 1 to 3");
+  assert.equal(format.iterations(21, 22), "iteration 22");
+  assert.equal(format.iterations(3, 3), "no iteration");
+});

@@ -3,11 +3,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { jointId, jointRows, jointStore, rowsOf } from "../../../src/holdfast/web/static/js/compared.js";
+import { bestOf, jointId, jointRows, jointStore, rowsOf } from "../../../src/holdfast/web/static/js/compared.js";
 import { configOf, jsonOf, textsOf } from "../../../src/holdfast/web/static/js/config_form.js";
 import { compareView, comparedThings, hashOf, routeOf } from "../../../src/holdfast/web/static/js/route.js";
+import { costOfPause } from "../../../src/holdfast/web/static/js/pausing.js";
 import { Tail } from "../../../src/holdfast/web/static/js/tail.js";
 import { stateOf } from "../../../src/holdfast/web/static/js/words.js";
+import { Store } from "../../../src/holdfast/web/static/js/store.js";
+import { answerOf } from "./rig.js";
 
 const KEY = "team a/<b>&?#%:,";
 
@@ -125,4 +128,32 @@ test("each state has a word and a symbol, also one that a later version may add"
   assert.equal(stateOf("constructor").word, "constructor");
   for (const status of ["RUNNING", "STARTING", "PENDING"]) assert.equal(stateOf(status, "interrupted").word, "interrupted"); // its process is gone
   assert.equal(stateOf("PAUSED", "interrupted").word, "paused");
+});
+
+test("the best of several values are marked, and nothing is if all are equal", () => {
+  assert.deepEqual(bestOf([0.3, 0.1, 0.2], "min"), [1]);
+  assert.deepEqual(bestOf([0.3, 0.1, 0.3], "max"), [0, 2]);
+  assert.deepEqual(bestOf([0.3, 0.3], "min"), []);
+  assert.deepEqual(bestOf([0.3, undefined, NaN, "x"], "min"), []);
+  assert.deepEqual(bestOf([0.3, 0.1], undefined), []);
+});
+
+const pausable = (...trials) => {
+  const store = new Store(answerOf([]));
+  store.apply({ version: 1, trials: trials.map((trial, at) => ({ trial_id: String(at), status: "RUNNING", ...trial })) });
+  return costOfPause(store, store.ids);
+};
+
+test("what a pause at once costs is said before", () => {
+  assert.match(pausable({ iteration: 15, checkpoint_iteration: 12 }).text, /^It continues from the checkpoint of iteration 12: iterations 13 to 15, and what .*, run again\.$/);
+  assert.match(pausable({ iteration: 13, checkpoint_iteration: 12 }).text, /: iteration 13, and/);
+  assert.match(pausable({ iteration: 12, checkpoint_iteration: 12 }).text, /12: what it has trained since then runs again\.$/);
+  assert.match(pausable({ iteration: 2 }).text, /^It has no checkpoint: it starts over, and iterations 1 to 2, and/);
+  assert.match(pausable({ iteration: 0, status: "STARTING" }).text, /^It has not reported yet: it starts over\.$/);
+  assert.match(pausable({ iteration: 5, checkpoint_iteration: 3 }, { iteration: 4 }).text, /: 6 reported iterations altogether\. 1 of them has no checkpoint and starts over\.$/);
+  assert.match(pausable({ iteration: 1 }, { iteration: 4 }).text, /None of them has a checkpoint: they start over\.$/);
+});
+
+test("a trial that waits loses nothing by a pause", () => {
+  assert.deepEqual(pausable({ status: "PENDING", iteration: 3, checkpoint_iteration: 2 }), { running: [], text: "" });
 });

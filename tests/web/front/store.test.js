@@ -102,3 +102,20 @@ test("listeners hear of changes and of the hovered trial until they leave", () =
   trials.hover(null);
   assert.deepEqual(heard, ["a1", "a1"]);
 });
+
+test("what all ids begin with is known, up to a mark", () => {
+  const ids = (...all) => new Store(answerOf(all.map((trial_id) => ({ trial_id }))));
+  assert.equal(ids("87cb3_00001", "87cb3_00017").sharedStart, "87cb3_");
+  assert.equal(ids("a-b-1", "a-c-1").sharedStart, "a-");
+  assert.equal(ids("12e45678", "12e45679").sharedStart, "");
+  assert.equal(ids().sharedStart, "");
+  const trials = ids("87cb3_00001");
+  assert.equal(trials.sharedStart, "87cb3_");
+  trials.apply({ version: 2, trials: [{ trial_id: "fffff_00002" }] });
+  assert.equal(trials.sharedStart, "");
+});
+
+test("a failed trial can be the best, and of equal ones it is the first", () => {
+  const trials = new Store(answerOf([{ trial_id: "x", status: "ERROR", value: 0.1 }, { trial_id: "y", value: 0.1 }, { trial_id: "z", value: 0.2 }]));
+  assert.equal(trials.best("min"), "x");
+});

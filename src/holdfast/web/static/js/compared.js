@@ -38,3 +38,11 @@ export function rowsOf(parts) {
   });
   return rows.sort((a, b) => b.differs - a.differs);
 }
+
+/** Where the best of several values are; nowhere if all are equal, or if it is not known what is better. */
+export function bestOf(values, mode) {
+  const numbers = values.filter((value) => typeof value === "number" && !Number.isNaN(value));
+  const [least, most] = [Math.min(...numbers), Math.max(...numbers)];
+  if (mode === undefined || mode === null || numbers.length < 2 || least === most) return [];
+  return values.flatMap((value, at) => (value === (mode === "min" ? least : most) ? [at] : []));
+}

@@ -8,12 +8,13 @@
 // name:       a column, `config/lr`, or in backticks if it has other characters
 // value:      a number, a text in quotes, a word, true, false
 // text:       a word or a text in quotes: it is looked for in the id, the name, the state, the note and the error; #7 is trial 7
+// A state is the word that the table shows, or the status in capitals as in --json.
 
 import { COLUMNS } from "./store.js";
-import { stateWord } from "./words.js";
+import { wordAt } from "./words.js";
 
 const KEYWORDS = ["and", "or", "not", "in", "contains", "is", "missing"];
-const SEARCHED = ["id", "name", "status", "stop_reason", "note", "error", "node"];
+const SEARCHED = ["id", "name", "stop_reason", "note", "error", "node"];
 const DEEPEST = 100;
 
 /** Why a filter cannot be used; `at` is where in the text. */
@@ -108,30 +109,31 @@ class Parser {
     const hasTest = follows && (follows.kind === "operator" || (follows.kind === "keyword" && ["in", "contains", "is", "not"].includes(follows.value)));
     if (!hasTest) return this.search(first);
     if (first.kind === "number") this.fail("A column stands on the left: lr < 0.01.", first);
-    return this.comparison(this.values(first), COLUMNS[this.store.keyOf(first.value)] === "text");
+    const key = this.store.keyOf(first.value);
+    return this.comparison(this.values(first), COLUMNS[key] === "text", key === "status");
   }
 
   /** `isOwnText`: a column of each trial, where no note is an empty text. A parameter may well be an empty text. */
-  comparison(values, isOwnText) {
+  comparison(values, isOwnText, isState) {
     const operator = this.takes("operator");
-    if (operator) return compareWith(values, operator.value, this.operand());
+    if (operator) return compareWith(values, operator.value, this.operand(isState));
     if (this.takes("keyword", "is")) {
       const isNegated = Boolean(this.takes("keyword", "not"));
       if (!this.takes("keyword", "missing")) this.fail("After “is” comes “missing” or “not missing”.");
       return (at) => (isMissing(values(at)) || (isOwnText && values(at) === "")) !== isNegated;
     }
     const isNegated = Boolean(this.takes("keyword", "not"));
-    const test = this.takes("keyword", "in") ? this.isIn(values) : this.contains(values);
+    const test = this.takes("keyword", "in") ? this.isIn(values, isState) : this.contains(values);
     return isNegated ? (at) => !test(at) : test;
   }
 
-  isIn(values) {
+  isIn(values, isState) {
     const open = this.takes("mark", "[") ?? this.takes("mark", "(");
     if (!open) this.fail("After “in” comes a list: optimizer in [adam, sgd].");
     const close = open.value === "[" ? "]" : ")";
     const tests = [];
     while (!this.takes("mark", close)) {
-      tests.push(compareWith(values, "==", this.operand()));
+      tests.push(compareWith(values, "==", this.operand(isState)));
       if (!this.takes("mark", ",") && this.peek()?.value !== close) this.fail(`A “,” or “${close}” is missing.`);
     }
     return (at) => tests.some((test) => test(at));
@@ -143,8 +145,8 @@ class Parser {
     return (at) => !isMissing(values(at)) && textOf(values(at)).toLowerCase().includes(part);
   }
 
-  /** The right side: a value, or another column. */
-  operand() {
+  /** The right side: a value, or another column. A word beside a state is one: `pausing` is a column, too. */
+  operand(isState = false) {
     const token = this.next("a value");
     if (token.kind === "number") return Object.assign(() => token.value, { raw: this.text.slice(token.start, token.end) });
     if (token.kind === "text") return () => token.value;
@@ -153,6 +155,7 @@ class Parser {
       this.at -= 1;
       this.fail("A value is expected: a number, or a text in quotes.");
     }
+    if (isState) return () => token.value;
     const lower = token.value.toLowerCase();
     if (lower === "true" || lower === "false") return () => lower === "true";
     if (lower === "nan") return () => NaN;
@@ -164,17 +167,17 @@ class Parser {
     const { store } = this;
     const key = store.keyOf(token.value);
     if (key === undefined) this.fail(unknown(token.value, store), token);
-    if (key === "status") return (at) => [store.columns.status[at], stateWord(store.columns.status[at], store.columns.stop_reason[at])];
+    if (key === "status") return (at) => [wordAt(store, at), store.columns.status[at]];
     return (at) => store.column(key)?.[at] ?? null;
   }
 
   search(token) {
     const { store } = this;
-    const part = String(token.kind === "number" ? this.text.slice(token.start, token.end) : token.value).toLowerCase();
+    const typed = String(token.kind === "number" ? this.text.slice(token.start, token.end) : token.value);
+    const part = typed.toLowerCase();
     const index = /^#(\d+)$/.exec(part); // as the page writes a trial: #7
     if (index !== null && token.kind === "word") return (at) => store.columns.index[at] === Number(index[1]);
-    const status = (at) => stateWord(store.columns.status[at], store.columns.stop_reason[at]);
-    return (at) => status(at).includes(part) || SEARCHED.some((key) => String(store.column(key)[at] ?? "").toLowerCase().includes(part));
+    return (at) => wordAt(store, at).includes(part) || store.columns.status[at] === typed || SEARCHED.some((key) => String(store.column(key)[at] ?? "").toLowerCase().includes(part));
   }
 
   peek() {
@@ -201,7 +204,7 @@ class Parser {
 }
 
 const isMissing = (value) => value === null || value === undefined || (Array.isArray(value) && value[0] === null);
-const textOf = (value) => (Array.isArray(value) ? value.join(" ") : typeof value === "string" ? value : JSON.stringify(value) ?? "");
+const textOf = (value) => (Array.isArray(value) ? value[0] : typeof value === "string" ? value : JSON.stringify(value) ?? "");
 
 /** A value that is missing passes no comparison but `!=`. */
 function compareWith(values, operator, operand) {
@@ -217,7 +220,7 @@ function compareWith(values, operator, operand) {
 }
 
 function same(left, right) {
-  if (Array.isArray(left) && !Array.isArray(right) && typeof right === "string") return left.some((one) => same(one, right));
+  if (Array.isArray(left) && typeof right === "string") return same(left[0], right) || left[1] === right; // a state
   if (typeof left === "string" && typeof right === "string") return left.toLowerCase() === right.toLowerCase();
   if (typeof left === "boolean" || typeof right === "boolean") return (left === null ? false : left) === (right === null ? false : right);
   if (typeof left === "number" && typeof right === "number") return Object.is(left, right) || left === right;
@@ -302,7 +305,7 @@ function valuesOf(name, store) {
   const key = store.keyOf(name);
   if (key === undefined) return [];
   if (key === "status") {
-    const words = new Set(store.ids.map((_, at) => stateWord(store.columns.status[at], store.columns.stop_reason[at])));
+    const words = new Set(store.ids.map((_, at) => wordAt(store, at)));
     return [...words].sort().map((word) => ({ text: word.includes(" ") ? `"${word}"` : word, hint: "" }));
   }
   const seen = new Set();

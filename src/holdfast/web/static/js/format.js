@@ -114,6 +114,12 @@ export function shortened(text, length = SHORT) {
   return text.length <= length ? { text, isWhole: true } : { text: `${text.slice(0, length)}…`, isWhole: false };
 }
 
+/** `iteration 22`, `iterations 3 to 5`; `no iteration` if `last` is not after `before`. */
+export function iterations(before, last) {
+  if (last <= before) return "no iteration";
+  return last === before + 1 ? `iteration ${last.toLocaleString("en")}` : `iterations ${(before + 1).toLocaleString("en")} to ${last.toLocaleString("en")}`;
+}
+
 /** A configuration in a line: `lr=0.01, batch=64`; only what the search varies, if that is known. */
 export function configLine(config, varied = []) {
   const names = varied.filter((name) => valueAt(config, name) !== undefined);

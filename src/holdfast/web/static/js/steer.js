@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { choicesOf, configOf, jsonOf, textsOf } from "./config_form.js";
 import { count, plain, shortened } from "./format.js";
+import { costOfPause } from "./pausing.js";
 import { say } from "./toast.js";
 import { isFinal } from "./words.js";
 import { html, Dialog, Failed, Icon, useLayoutEffect, useRef, useState } from "./ui.js";
@@ -50,6 +51,22 @@ const names = (ids) => (ids.length === 1 ? `trial ${ids[0]}` : count(ids.length,
 function StopTrials({ ids, facts, onClose }) {
   return html`<${Ordering} title=${`Stop ${names(ids)}?`} label=${ids.length === 1 ? "Stop the trial" : `Stop ${count(ids.length, "trial")}`} isDangerous facts=${facts} onClose=${onClose} order=${() => ({ order: "stop", trials: ids })}>
     <p>${ids.length === 1 ? "The trial ends" : "The trials end"} now. What ${ids.length === 1 ? "it has" : "they have"} reported counts, and checkpoints stay. <b>This cannot be undone.</b> To continue later, pause instead.</p>
+  <//>`;
+}
+
+/** A pause later loses no work; one now may. Trials that pause at their next report already can only be paused now. */
+function PauseTrials({ ids, facts, store, onClose }) {
+  const pausing = ids.filter((id) => store.value(id, "pausing"));
+  const [isNow, setNow] = useState(pausing.length === ids.length);
+  const { running, text } = costOfPause(store, ids);
+  const one = ids.length === 1;
+  const [what, until] = [one ? "The trial" : "The trials", one ? "until a person resumes it" : "until a person resumes them"];
+  const order = () => ({ order: "pause", trials: isNow ? ids : ids.filter((id) => !pausing.includes(id)), now: isNow });
+  return html`<${Ordering} title=${`Pause ${names(ids)}?`} label=${one ? "Pause the trial" : `Pause ${count(ids.length, "trial")}`} facts=${facts} onClose=${onClose} order=${order}>
+    <p>${running.length > 0 ? `${what} ${one ? "gives its" : "give their"} resources to others ${until}.` : `${what} ${one ? "does" : "do"} not start ${until}.`}</p>
+    ${running.length > 0 && html`<fieldset class="options"><legend class="hidden">When</legend>
+      <label class="option"><input type="radio" name="when" checked=${!isNow} disabled=${pausing.length === ids.length} onChange=${() => setNow(false)} /><span><b>At the next report with a checkpoint</b><br /><span class="dim">${pausing.length === ids.length ? "Ordered already." : "No work is lost."}</span></span></label>
+      <label class="option"><input type="radio" name="when" checked=${isNow} onChange=${() => setNow(true)} /><span><b>Now</b><br /><span class="dim">${text}</span></span></label></fieldset>`}
   <//>`;
 }
 
@@ -148,13 +165,13 @@ export function ExperimentActions({ facts }) {
 
 /** Buttons for one trial, or for the selected ones; each acts on those that it fits. */
 export function TrialActions({ facts, store, ids, small = false }) {
-  const [isStopping, stops] = useState(false);
+  const [asked, ask] = useState(null);
   const [isSent, sends] = useState(false);
   if (!canSteer(facts) || ids.length === 0) return null;
   const of = (id, key) => store.value(id, key);
   const open = ids.filter((id) => !isFinal(of(id, "status")));
   const held = open.filter((id) => of(id, "is_held") || of(id, "pausing"));
-  const pausable = open.filter((id) => !held.includes(id));
+  const pausable = open.filter((id) => !of(id, "is_held") || of(id, "pausing"));
   const order = async (wanted) => {
     sends(true);
     await send(facts.key, wanted);
@@ -163,10 +180,11 @@ export function TrialActions({ facts, store, ids, small = false }) {
   const label = (word, fit) => (ids.length > 1 && fit.length > 0 ? `${word} ${fit.length}` : word);
   const size = small ? "small" : "";
   return html`<span class="row" role="group" aria-label=${ids.length === 1 ? "Steer the trial" : "Steer the selected trials"}>
-    <button type="button" class=${size} disabled=${isSent || pausable.length === 0} title=${pausable.length === 0 ? "No trial here runs or waits" : "Give up the worker at the next report with a checkpoint, until a person resumes it"} onClick=${() => order({ order: "pause", trials: pausable, now: false })}><${Icon} name="paused" />${label("Pause", pausable)}</button>
+    <button type="button" class=${size} disabled=${isSent || pausable.length === 0} title=${pausable.length === 0 ? "No trial here runs or waits" : "Give the resources to other trials, until a person resumes it"} onClick=${() => ask("pause")}><${Icon} name="paused" />${label("Pause", pausable)}</button>
     <button type="button" class=${size} disabled=${isSent || held.length === 0} title=${held.length === 0 ? "No trial here is held by a person" : "Continue from the newest checkpoint"} onClick=${() => order({ order: "resume", trials: held })}><${Icon} name="running" />${label("Resume", held)}</button>
-    <button type="button" class=${`danger ${size}`} disabled=${isSent || open.length === 0} title=${open.length === 0 ? "All of these have ended" : ""} onClick=${() => stops(true)}><${Icon} name="stopped" />${label("Stop", open)}</button>
-    ${isStopping && html`<${StopTrials} ids=${open} facts=${facts} onClose=${() => stops(false)} />`}
+    <button type="button" class=${`danger ${size}`} disabled=${isSent || open.length === 0} title=${open.length === 0 ? "All of these have ended" : ""} onClick=${() => ask("stop")}><${Icon} name="stopped" />${label("Stop", open)}</button>
+    ${asked === "stop" && html`<${StopTrials} ids=${open} facts=${facts} onClose=${() => ask(null)} />`}
+    ${asked === "pause" && html`<${PauseTrials} ids=${pausable} facts=${facts} store=${store} onClose=${() => ask(null)} />`}
   </span>`;
 }
 

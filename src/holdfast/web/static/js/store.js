@@ -10,13 +10,14 @@ const named = (entries) => Object.assign(Object.create(null), Object.fromEntries
 export const COLUMNS = {
   index: "number", name: "text", status: "text", stop_reason: "text", why: "text", iteration: "number",
   attempt: "number", failures: "number", time_total_s: "seconds", reported_at: "time", value: "number", node: "text",
-  began_at: "time", note: "text", checkpoint: "text", error: "text", is_added: "flag", is_held: "flag", pausing: "flag",
+  began_at: "time", note: "text", checkpoint: "text", error: "text", is_added: "flag", is_held: "flag", pausing: "flag", checkpoint_iteration: "number",
 };
 
 export class Store {
   #positions = new Map();
   #listeners = new Set();
   #names = null;
+  #shared = {};
 
   ids = [];
   columns = {};
@@ -82,6 +83,16 @@ export class Store {
   keyOf(name) {
     const plain = name === "trial_id" ? "id" : name;
     return [plain, `config/${plain}`, `metrics/${plain}`].find((key) => this.column(key) !== undefined);
+  }
+
+  /** What all ids begin with, up to a "_" or "-": the part of an id that says nothing about the trial. */
+  get sharedStart() {
+    if (this.#shared.of !== this.ids || this.#shared.count !== this.ids.length) {
+      let start = this.ids[0] ?? "";
+      for (const id of this.ids) while (!id.startsWith(start)) start = start.slice(0, -1);
+      this.#shared = { of: this.ids, count: this.ids.length, start: start.replace(/[^_-]*$/, "") };
+    }
+    return this.#shared.start;
   }
 
   value(id, key) {

@@ -1,6 +1,7 @@
 // The table of trials: only the rows that are in sight are drawn, so that ten thousand stay smooth.
 
 import { clock, duration, number, plain, shortened } from "./format.js";
+import { TrialId } from "./links.js";
 import { hashOf } from "./route.js";
 import { COLUMNS } from "./store.js";
 import { stateOf } from "./words.js";
@@ -17,7 +18,7 @@ const NARROWED = { id: 118, status: 118 }; // a phone shows the number, the stat
 const TITLES = {
   id: "Trial", index: "#", name: "Name", status: "State", stop_reason: "Stop reason", why: "Why it ended", iteration: "Iteration",
   attempt: "Attempt", failures: "Failures", time_total_s: "Time trained", began_at: "Started", reported_at: "Last report", node: "Node", note: "Note",
-  checkpoint: "Checkpoint", error: "Error", is_added: "Added by a person", is_held: "Held by a person", pausing: "Pause requested",
+  checkpoint: "Checkpoint", error: "Error", is_added: "Added by a person", is_held: "Held by a person", pausing: "Pause requested", checkpoint_iteration: "Checkpoint at iteration",
 };
 
 /** The name of a column for a reader. */
@@ -241,7 +242,7 @@ function cellOf(name, id, store, facts, isBest) {
   const of = (key) => store.value(id, key);
   if (name === "id") {
     const note = of("note");
-    return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}>${id}</a>${isBest && html`<span class="star" title=${facts.metric ? "The best trial" : "On the Pareto front"}><${Icon} name="star" /><span class="hidden">${facts.metric ? "best" : "on the Pareto front"}</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
+    return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}><${TrialId} store=${store} id=${id} /></a>${isBest && html`<span class="star" title=${facts.metric ? "The best trial" : "On the Pareto front"}><${Icon} name="star" /><span class="hidden">${facts.metric ? "best" : "on the Pareto front"}</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
   }
   if (name === "status") return [html`<${State} of=${stateOf(value, of("stop_reason"), of("pausing"))} />`];
   if (value === null) return [none()];

@@ -55,7 +55,8 @@ export function stateOf(status, stopReason = null, pausing = false) {
   return state(STATUSES, status);
 }
 
-export const stateWord = (status, stopReason) => stateOf(status, stopReason).word;
+/** The word that a store's table shows for the state of the trial at a position. */
+export const wordAt = ({ columns }, at) => stateOf(columns.status[at], columns.stop_reason[at], columns.pausing[at]).word;
 export const conditionOf = (name) => state(CONDITIONS, name);
 export const attemptEnd = (name) => state(ATTEMPTS, name);
 

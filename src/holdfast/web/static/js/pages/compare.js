@@ -1,7 +1,7 @@
 // Trials and experiments next to each other.
 
 import { api } from "../api.js";
-import { jointId, jointRows, jointStore, rowsOf } from "../compared.js";
+import { bestOf, jointId, jointRows, jointStore, rowsOf } from "../compared.js";
 import { count, duration, flat, plain } from "../format.js";
 import { comparedThings, compareView, hashOf } from "../route.js";
 import { Store } from "../store.js";
@@ -90,16 +90,9 @@ function Comparison({ all, remove, view, onView }) {
       <tr class="group"><th scope="rowgroup">Parameters</th><td colspan=${all.length}><span class="dim">${same === 0 ? "" : showsAll ? "" : `${count(same, "equal one")} hidden. `}</span>${same > 0 && html`<button type="button" class="link" onClick=${() => showAll(!showsAll)}>${showsAll ? "Show only what differs" : "Show all"}</button>`}</td></tr>
       ${configs.filter(({ differs }) => differs || showsAll || all.length === 1).map(({ name, values, differs }) => html`<${Line} key=${name} name=${name} isName cells=${values.map((value) => html`<${Value} value=${value} />`)} differs=${differs} />`)}
       <tr class="group"><th scope="rowgroup">Last metrics</th><td colspan=${all.length}></td></tr>
-      ${metrics.map(({ name, values }) => html`<${Line} key=${name} name=${name} isName cells=${values.map((value) => html`<${Value} value=${value} />`)} top=${topOf(values, modes[name])} />`)}
+      ${metrics.map(({ name, values }) => html`<${Line} key=${name} name=${name} isName cells=${values.map((value) => html`<${Value} value=${value} />`)} tops=${bestOf(values, modes[name])} />`)}
     </tbody></table></div></section>
     ${there.length > 0 && html`<${Curves} there=${there} view=${view} onView=${onView} />`}`;
-}
-
-/** Where the best of several values is; -1 if it is not known what is better. */
-function topOf(values, mode) {
-  const numbers = values.filter((value) => typeof value === "number" && !Number.isNaN(value));
-  if (mode === undefined || numbers.length < 2) return -1;
-  return values.indexOf(mode === "min" ? Math.min(...numbers) : Math.max(...numbers));
 }
 
 function ColumnHead({ one: { key, id, error, trial, isWhole }, remove }) {
@@ -110,8 +103,8 @@ function ColumnHead({ one: { key, id, error, trial, isWhole }, remove }) {
     ${error && html`<div class="tone-bad small">${error.message}</div>`}</th>`;
 }
 
-const Line = ({ name, cells, isName = false, differs = false, top = -1 }) =>
-  cells.some((cell) => cell !== "" && cell !== null && cell !== undefined) && html`<tr class=${differs ? "differs-line" : ""}><th scope="row" class=${isName ? "mono" : "dim"}>${name}</th>${cells.map((cell, at) => html`<td key=${at} class=${at === top ? "top-value" : ""}>${cell}${at === top && html` <span class="star" title="The best of these"><${Icon} name="star" /></span>`}</td>`)}</tr>`;
+const Line = ({ name, cells, isName = false, differs = false, tops = [] }) =>
+  cells.some((cell) => cell !== "" && cell !== null && cell !== undefined) && html`<tr class=${differs ? "differs-line" : ""}><th scope="row" class=${isName ? "mono" : "dim"}>${name}</th>${cells.map((cell, at) => html`<td key=${at} class=${tops.includes(at) ? "top-value" : ""}>${cell}${tops.includes(at) && html` <span class="star" title="The best of these"><${Icon} name="star" /></span>`}</td>`)}</tr>`;
 
 const Value = ({ value }) => (value === undefined ? html`<span class="dim">not set</span>` : html`<span class="mono"><${Long} text=${plain(value)} length=${160} /></span>`);
 

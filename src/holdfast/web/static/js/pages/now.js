@@ -1,6 +1,6 @@
 // What matters now: the best trial, what runs, what failed.
 
-import { configLine, count, duration, number, shortened } from "../format.js";
+import { configLine, count, duration, iterations, number, shortened } from "../format.js";
 import { TrialLink, trialHash } from "../links.js";
 import { stateOf } from "../words.js";
 import { html, Age, Empty, Icon, Long, State, useState } from "../ui.js";
@@ -27,6 +27,8 @@ export function Best({ store, facts, best }) {
   </section>`;
 }
 
+const capital = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
+
 function Winner({ store, facts, id }) {
   const value = store.value(id, "value");
   const rivals = store.columns.value.filter((one, at) => typeof one === "number" && !Number.isNaN(one) && store.ids[at] !== id);
@@ -34,7 +36,8 @@ function Winner({ store, facts, id }) {
   const status = store.value(id, "status");
   return html`
     <p class="figure-line"><b class="big">${number(value)}</b> <span class="mono">${facts.metric}</span> <span class="dim">in trial</span> <${TrialLink} store=${store} facts=${facts} id=${id} long /></p>
-    <p class="dim">The ${facts.mode === "min" ? "lowest" : "highest"} last value of ${count(rivals.length + 1, "trial")}${second !== null ? html`; the next has ${number(second)}` : ""}. At iteration ${store.value(id, "iteration")}, after ${duration(store.value(id, "time_total_s"))} of training; <${State} of=${stateOf(status, store.value(id, "stop_reason"))} />.</p>
+    <p class="dim">${capital(iterations(store.value(id, "iteration") - 1, store.value(id, "iteration")))}, after ${duration(store.value(id, "time_total_s"))} of training; <${State} of=${stateOf(status, store.value(id, "stop_reason"), store.value(id, "pausing"))} />${status === "ERROR" ? html` after this report: <${Long} text=${store.value(id, "error") ?? ""} length=${200} />` : ""}</p>
+    <p class="dim small">The ${facts.mode === "min" ? "lowest" : "highest"} value in the last reports of ${count(rivals.length + 1, "trial")}, as <code>holdfast best</code> chooses: running, stopped and failed trials count.${second !== null ? ` The next is ${number(second)}.` : ""}</p>
     <p class="mono wrap config">${shortened(configLine(configAt(store, id), facts.varied), 600).text}</p>`;
 }
 
@@ -58,7 +61,7 @@ export function Running({ store, facts, onFilter }) {
       ? html`<${Empty}>${facts.state === "live" ? waiting || "No trial runs at the moment." : store.size === 0 ? "No process runs this experiment, and it has no trials." : "No process runs this experiment."}<//>`
       : html`<table class="plain compact"><thead class="hidden"><tr><th scope="col">Trial</th><th scope="col">Iteration</th><th scope="col">Value</th><th scope="col">Last report</th></tr></thead>
         <tbody>${running.slice(0, SHOWN).map((id) => html`<${Runner} key=${id} store=${store} facts=${facts} id=${id} />`)}</tbody></table>
-      ${running.length > SHOWN && html`<button type="button" class="link" onClick=${() => onFilter('status in [running, starting, "stopping"]')}>Show all ${running.length} in the table</button>`}
+      ${running.length > SHOWN && html`<button type="button" class="link" onClick=${() => onFilter(isLive ? "status in [running, pausing, starting, stopping]" : "status == interrupted")}>Show all ${running.length} in the table</button>`}
       ${waiting && html`<p class="dim small">${waiting}</p>`}`}
     ${(facts.queued_configs ?? []).length > 0 && html`<p class="dim small">${count(facts.queued_configs.length, "added config")} ${facts.queued_configs.length === 1 ? "waits" : "wait"} to start next.</p>`}
   </section>`;
@@ -80,7 +83,7 @@ export function Failures({ store, facts, onFilter, select }) {
   return html`<section class="card" id="failures" aria-label="Failures"><h2>Failures${causes.length > 0 && html` <span class="dim">${count(causes.reduce((sum, { trials }) => sum + trials, 0), "trial")}, ${count(causes.length, "cause")}</span>`}</h2>
     ${causes.length === 0 && html`<${Empty}>No trial has failed${retried.length > 0 ? " for good" : ""}.<//>`}
     <ul class="list">${causes.slice(0, 20).map((cause, at) => html`<${Cause} key=${at} cause=${cause} store=${store} facts=${facts} select=${select} />`)}</ul>
-    ${retried.length > 0 && html`<p class="small">${count(retried.length, causes.length > 0 ? "other trial" : "trial")} failed and ${retried.length === 1 ? "was" : "were"} retried: ${retried.slice(0, SHOWN).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />${store.value(id, "failures") > 1 ? ` (${store.value(id, "failures")} times)` : ""}`)}${retried.length > SHOWN ? ", …" : ""}. <button type="button" class="link" onClick=${() => onFilter("failures > 0 and status != ERROR")}>Show ${retried.length === 1 ? "it" : "them"} in the table</button></p>`}
+    ${retried.length > 0 && html`<p class="small">${count(retried.length, causes.length > 0 ? "other trial" : "trial")} failed and ${retried.length === 1 ? "was" : "were"} retried: ${retried.slice(0, SHOWN).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />${store.value(id, "failures") > 1 ? ` (${store.value(id, "failures")} times)` : ""}`)}${retried.length > SHOWN ? ", …" : ""}. <button type="button" class="link" onClick=${() => onFilter("failures > 0 and status != failed")}>Show ${retried.length === 1 ? "it" : "them"} in the table</button></p>`}
   </section>`;
 }
 

@@ -1,7 +1,7 @@
 // One trial: why it is as it is, and what it wrote.
 
 import { api } from "../api.js";
-import { bytes, clock, count, duration, flat, number, plain, sentence } from "../format.js";
+import { bytes, clock, count, duration, flat, iterations, number, plain, sentence } from "../format.js";
 import { LogView } from "../log_view.js";
 import { trialHash } from "../links.js";
 import { hashOf, compareView } from "../route.js";
@@ -81,11 +81,15 @@ function Summary({ store, facts, trial, again }) {
       ${trial.failures > 0 && html`<div class="tile"><div class="label">Failures</div><div class="figure tone-bad">${trial.failures}</div><div class="dim small">see the attempts</div></div>`}
       ${trial.node && html`<div class="tile"><div class="label">Node</div><div class="figure">${trial.node}</div></div>`}
     </div>
+    ${trial.paused && html`<p class="wrap why"><${Paused} trial=${trial} /></p>`}
     ${trial.why && html`<p class="wrap why"><${Long} text=${sentence(trial.why)} /></p>`}
     ${trial.error && html`<div class="failed"><${Icon} name="failed" /><b><${Long} text=${trial.error.headline ?? ""} /></b>${trial.error.where && html`<span class="dim">at ${trial.error.where}</span>`}${trial.error.final === false && html`<span class="dim">A retry is due.</span>`}</div>`}
     <h2 class="space">Note</h2><${Note} facts=${facts} trial=${id} text=${trial.note} onSaved=${again} />
   </section>`;
 }
+
+/** Who has paused the trial, when, and whether it still runs. */
+const Paused = ({ trial: { paused, pausing } }) => html`${paused.by || "A person"} ${pausing ? "ordered a pause" : "paused it"} at ${clock(paused.at, now())} (<${Age} at=${paused.at} />).${pausing ? " It pauses at its next report with a checkpoint." : " It continues when a person resumes it."}`;
 
 const ordinal = (n) => `${n.toLocaleString("en")}${n % 100 >= 11 && n % 100 <= 13 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] ?? "th"} best`;
 
@@ -97,7 +101,7 @@ function Attempt({ one }) {
   const ended = one.ended_at ?? now();
   const place = [one.node && `node ${one.node}`, one.hostname, one.pid && `process ${one.pid}`].filter(Boolean).join(", ");
   return html`<li><div class="row"><b>Attempt ${one.attempt}</b><${State} of=${attemptEnd(one.end)} />
-      <span>${one.to_iteration === null || one.to_iteration === undefined ? "" : one.to_iteration > (one.from_iteration ?? 0) ? `iterations ${(one.from_iteration ?? 0) + 1} to ${one.to_iteration}` : "no iteration"}${one.from_iteration > 0 ? `, from the checkpoint of iteration ${one.from_iteration}` : ""}</span>
+      <span>${one.to_iteration === null || one.to_iteration === undefined ? "" : iterations(one.from_iteration ?? 0, one.to_iteration)}${one.from_iteration > 0 ? `, from the checkpoint of iteration ${one.from_iteration}` : ""}</span>
       <span class="dim">${one.began_at ? `${clock(one.began_at, now())}, ${duration(ended - one.began_at)}` : ""}${place && ` · ${place}`}</span></div>
     ${(one.error?.headline || one.why) && html`<div class=${`wrap ${one.end === "failed" || one.end === "lost" ? "tone-bad" : "dim"}`}><${Long} text=${one.error?.headline ?? sentence(one.why)} />${one.error?.where && html`<span class="dim"> at ${one.error.where}</span>`}</div>`}
     ${one.error?.headline && one.why && !one.why.includes(one.error.headline) && html`<div class="dim wrap"><${Long} text=${sentence(one.why)} /></div>`}
@@ -145,8 +149,8 @@ function Checkpoints({ facts, trial }) {
   const [shows, showAll] = useState(false);
   return html`<section class="card" id="checkpoints" aria-label="Checkpoints"><h2>Checkpoints${all.length > 0 && html` <span class="dim">${all.length}</span>`}</h2>
     ${all.length === 0 ? html`<${Empty}>No checkpoint. A trial saves one with <code>tune.report(..., checkpoint=...)</code>; retries and restores continue from it.<//>`
-      : html`<div class="scroll" tabindex="0" role="group" aria-label="Table of checkpoints"><table class="plain"><thead><tr><th scope="col">Iteration</th><th scope="col">Score</th><th scope="col">Why it is kept</th><th scope="col">Where</th><th scope="col">Size</th><th scope="col"><span class="hidden">Download</span></th></tr></thead>
-      <tbody>${all.slice(0, shows ? all.length : CHECKPOINTS_SHOWN).map((one) => html`<tr key=${one.dirname}><th scope="row">${one.iteration} <span class="dim small mono">${one.dirname}</span></th><td>${plain(one.score)}</td><td>${one.why_kept}${!one.committed && html` <span class="tone-held">not complete yet</span>`}</td>
+      : html`<div class="scroll" tabindex="0" role="group" aria-label="Table of checkpoints"><table class="plain"><thead><tr><th scope="col">Iteration</th><th scope="col" class=${trial.checkpoint_metric ? "mono" : ""}>${trial.checkpoint_metric ?? "Score"}</th><th scope="col">Why it is kept</th><th scope="col">Where</th><th scope="col">Size</th><th scope="col"><span class="hidden">Download</span></th></tr></thead>
+      <tbody>${all.slice(0, shows ? all.length : CHECKPOINTS_SHOWN).map((one) => html`<tr key=${one.dirname}><th scope="row">${one.iteration} <span class="dim small mono">${one.dirname}</span></th><td class="nowrap">${one.score === null ? html`<span class="dim">${trial.checkpoint_metric ? "not known" : "no metric"}</span>` : html`<${Value} value=${one.score} />`}${one.is_best && html` <span class="star" title="The best of these checkpoints"><${Icon} name="star" /><span class="hidden">the best</span></span>`}</td><td>${one.is_newest && !one.why_kept.includes("the newest") ? "the newest; " : ""}${one.why_kept}${!one.committed && html` <span class="tone-held">not complete yet</span>`}</td>
         <td>${[one.here && "this machine", one.node && `node ${one.node}`, one.stored && "storage"].filter(Boolean).join(", ") || html`<span class="dim">nowhere any more</span>`}${facts.storage && !one.stored && html`<div class="dim small">not in storage</div>`}</td>
         <td class="nowrap">${bytes(one.size_bytes)}${one.files !== null && one.files !== undefined && html` <span class="dim small">${count(one.files, "file")}</span>`}</td>
         <td>${one.here || one.stored ? html`<a class="nowrap" href=${api.checkpointUrl(facts.key, trial.trial_id, one.dirname)} download aria-label=${`Download ${one.dirname} as .tar`}>Download .tar</a>` : ""}</td></tr>`)}</tbody></table></div>
@@ -154,16 +158,19 @@ function Checkpoints({ facts, trial }) {
   </section>`;
 }
 
+const [FEW_IMAGES, MOST_IMAGES, FEW_FILES] = [12, 200, 20];
+
 function Artifacts({ facts, trial }) {
   const all = [...(trial.artifacts ?? [])].sort((a, b) => a.path.localeCompare(b.path, "en", { numeric: true })); // epoch_9 goes before epoch_10
   const [shows, showAll] = useState(false);
   const url = (path) => api.fileUrl(facts.key, trial.trial_id, path);
-  const images = all.filter(({ is_image: is }) => is);
+  const images = all.filter(({ is_image: is }) => is).slice(0, shows ? MOST_IMAGES : FEW_IMAGES);
+  const others = all.filter((one) => !images.includes(one));
   return html`<section class="card" id="artifacts" aria-label="Artifacts"><h2>Artifacts${all.length > 0 && html` <span class="dim">${(all.length + (trial.artifacts_more ?? 0)).toLocaleString("en")}</span>`}</h2>
     ${all.length === 0 ? html`<${Empty}>No files. What a trial writes into its working directory appears here; images are shown.<//>` : html`
-    ${images.length > 0 && html`<ul class="images">${images.slice(0, shows ? 200 : 12).map(({ path, size_bytes }) => html`<li key=${path}><a href=${url(path)}><img src=${url(path)} alt=${path} loading="lazy" /></a><div class="small wrap">${path} <span class="dim">${bytes(size_bytes)}</span></div></li>`)}</ul>`}
-    <ul class="list files">${all.slice(0, shows ? all.length : 20).map(({ path, size_bytes }) => html`<li key=${path} class="row"><a class="wrap mono" href=${url(path)} download>${path}</a><span class="dim small">${bytes(size_bytes)}</span></li>`)}</ul>
-    ${all.length > 20 && html`<button type="button" class="link" onClick=${() => showAll(!shows)}>${shows ? "Show fewer" : `Show all ${all.length}`}</button>`}
+    ${images.length > 0 && html`<ul class="images">${images.map(({ path, size_bytes }) => html`<li key=${path}><a href=${url(path)}><img src=${url(path)} alt=${path} loading="lazy" /></a><div class="small wrap">${path} <span class="dim">${bytes(size_bytes)}</span></div></li>`)}</ul>`}
+    <ul class="list files">${others.slice(0, shows ? others.length : FEW_FILES).map(({ path, size_bytes }) => html`<li key=${path} class="row"><a class="wrap mono" href=${url(path)} download>${path}</a><span class="dim small">${bytes(size_bytes)}</span></li>`)}</ul>
+    ${(all.length > FEW_FILES || shows) && html`<button type="button" class="link" onClick=${() => showAll(!shows)}>${shows ? "Show fewer" : `Show all ${all.length}`}</button>`}
     ${trial.artifacts_more > 0 && html`<p class="dim">${count(trial.artifacts_more, "more file")} in the trial's folder, ${trial.folder}.</p>`}`}
   </section>`;
 }
