@@ -107,11 +107,19 @@ def test_a_trial_is_paused_across_a_restore_and_resumed(
     paused = steered.id_of(0)
     steered.select(0)
     steered.press("Pause")
-    steered.answered("pause")
-    (event,) = steered.events("PauseRequested")
-    assert (event["trial_id"], event["now"]) == (paused, False)
-    steered.hold.open()
+    seen(steered.dialog, "No work is lost")
+    seen(steered.dialog, "It has not reported yet: it starts over.")
+    steered.press("Pause the trial", steered.dialog)
+    steered.answered("pauses at its next report")
+    steered.state(0, "pausing")
+    steered.press("Pause")  # which can only be at once now
+    seen(steered.dialog, "Ordered already")
+    steered.press("Pause the trial", steered.dialog)
+    steered.answered("is paused")
+    asked = [(one["trial_id"], one["now"]) for one in steered.events("PauseRequested")]
+    assert asked == [(paused, False), (paused, True)]
     steered.state(0, "paused")
+    steered.hold.open()
     steered.state(1, "finished")
     steered.hold = bench.gate("hold")
     steered.script.dies()

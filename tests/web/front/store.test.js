@@ -105,12 +105,13 @@ test("listeners hear of changes and of the hovered trial until they leave", () =
 
 test("what all ids begin with is known, up to a mark", () => {
   const ids = (...all) => new Store(answerOf(all.map((trial_id) => ({ trial_id }))));
-  assert.equal(ids("87cb3_00001", "87cb3_00017").sharedStart, "87cb3_");
+  assert.equal(ids("87cb3_00001", "87cb3_00017").sharedStart, "87cb3_000");
+  assert.equal(ids("87cb3_00011", "87cb3_00017").sharedStart, "87cb3_000");
   assert.equal(ids("a-b-1", "a-c-1").sharedStart, "a-");
   assert.equal(ids("12e45678", "12e45679").sharedStart, "");
   assert.equal(ids().sharedStart, "");
   const trials = ids("87cb3_00001");
-  assert.equal(trials.sharedStart, "87cb3_");
+  assert.equal(trials.sharedStart, "87cb3_0000");
   trials.apply({ version: 2, trials: [{ trial_id: "fffff_00002" }] });
   assert.equal(trials.sharedStart, "");
 });

@@ -85,12 +85,12 @@ export class Store {
     return [plain, `config/${plain}`, `metrics/${plain}`].find((key) => this.column(key) !== undefined);
   }
 
-  /** What all ids begin with, up to a "_" or "-": the part of an id that says nothing about the trial. */
+  /** What all ids begin with, up to a "_" or "-" and zeros: the part of an id that says nothing about the trial. */
   get sharedStart() {
     if (this.#shared.of !== this.ids || this.#shared.count !== this.ids.length) {
       let start = this.ids[0] ?? "";
       for (const id of this.ids) while (!id.startsWith(start)) start = start.slice(0, -1);
-      this.#shared = { of: this.ids, count: this.ids.length, start: start.replace(/[^_-]*$/, "") };
+      this.#shared = { of: this.ids, count: this.ids.length, start: /^(.*[_-]0*)?/u.exec(start)[0] };
     }
     return this.#shared.start;
   }
