@@ -79,13 +79,14 @@ def _began(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
 
 def _ended(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
     message, reason = text_of(fields.get("message")), text_of(fields.get("reason"))
-    return f"The run was ended: {message or reason}."
+    return f"End of the run: {message or reason}."
 
 
 def _limit(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
     most = fields.get("max_concurrent")
-    what = "removed the limit of trials" if most is None else f"limited the trials to {most}"
-    return f"{_by(fields)} {what} that run at once."
+    if type(most) is not int:
+        return f"{_by(fields)} removed the limit of trials at once."
+    return f"{_by(fields)} set the limit to {counted(most, 'trial', 'trials')} at once."
 
 
 def _joined(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
@@ -137,6 +138,11 @@ def _on_trial(verb: str) -> Callable[[Mapping[str, Any], ExperimentSpec], str]:
     return lambda fields, spec: f"{_by(fields)} {verb} {_trial(fields)}."
 
 
+def _pause(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
+    how = "paused" if fields.get("now") else "ordered a pause of"
+    return f"{_by(fields)} {how} {_trial(fields)}{' at once' if fields.get('now') else ''}."
+
+
 def _by(fields: Mapping[str, Any]) -> str:
     return text_of(fields.get("by")) or "Somebody"
 
@@ -157,7 +163,7 @@ _SAID: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any], ExperimentSpec
     "NodeLeft": ("node_left", _left),
     "NodesSettled": ("node_left", _settled),
     "TrialStopOrdered": ("stopped", _on_trial("stopped")),
-    "PauseRequested": ("paused", _on_trial("paused")),
+    "PauseRequested": ("paused", _pause),
     "ResumeRequested": ("resumed", _on_trial("resumed")),
     "LimitChanged": ("limit", _limit),
     "SamplesAdded": ("added", _added),
@@ -170,7 +176,7 @@ _SAID: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any], ExperimentSpec
 def _restore(restore: Restore, history: History) -> Iterator[dict[str, Any]]:
     if not restore.was_ended and restore.cut:
         alive = counted(len(restore.cut), "trial", "trials")
-        text = f"The process of the run was gone, with {alive} running: it was killed, or crashed."
+        text = f"The run's process was killed, or crashed, while {alive} ran."
         yield _made(restore.silent_since, "interrupted", text, restore.epoch - 1)
     gap_s = max(0.0, restore.at - restore.silent_since)
     text = f"Restored after {duration(gap_s)} without a process; {_resumed(restore, history)}"

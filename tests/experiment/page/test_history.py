@@ -198,7 +198,7 @@ def test_an_ordered_end_is_no_crash(tmp_path: Path) -> None:
     assert first["why"].startswith("Ctrl-C")
     texts = [entry["text"] for entry in timeline(run, Condition.LIVE)]
     assert texts[1:] == [
-        "The run was ended: Ctrl-C.",
+        "End of the run: Ctrl-C.",
         "Restored after 1m 01s without a process; 1 trial resumed from a checkpoint (00000 from "
         "iteration 1), no reported iteration ran again.",
     ]
@@ -211,13 +211,17 @@ def test_what_people_did_is_told(tmp_path: Path) -> None:
     run.add(LimitChanged(max_concurrent=2, by="ann (page)"))
     run.add(SamplesAdded(count=3, by="ann (page)"))
     run.add(ConfigAdded(config={"lr": 0.1}, by="ann (command)"))
+    run.add(PauseRequested(trial_id=trial_id, by="ann (page)"))
+    run.add(PauseRequested(trial_id=trial_id, by="ann (page)", now=True))
     run.add(TrialStopOrdered(trial_id=trial_id, by="ann (page)"))
     run.finish(trial_id)
     assert [entry["text"] for entry in timeline(run, Condition.LIVE)[1:]] == [
         f"ann (page) wrote on trial {trial_id}: looks <b>good</b>",
-        "ann (page) limited the trials to 2 that run at once.",
+        "ann (page) set the limit to 2 trials at once.",
         "ann (page) added 3 trials.",
         "ann (command) added a config to try next: lr=0.1.",
+        f"ann (page) ordered a pause of trial {trial_id}.",
+        f"ann (page) paused trial {trial_id} at once.",
         f"ann (page) stopped trial {trial_id}.",
     ]
     (only,) = shown_attempts(run, trial_id, is_live=True)

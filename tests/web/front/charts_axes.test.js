@@ -160,3 +160,9 @@ test("CSV quotes what it must, and a spreadsheet runs none of it", () => {
   const hidden = csv({ columns: ["x\t=A1", "+1;=2"], rows: [["a\n=B1", "-1e-3"], ["a-b", "1;2"]] });
   assert.equal(hidden, '"x\t\'=A1","\'+1;\'=2"\r\n"a\n\'=B1",-1e-3\r\na-b,"1;2"\r\n');
 });
+
+test("an axis of whole numbers has no ticks between them, unless nothing else is in sight", () => {
+  const texts = (range) => prepared({ kind: "number", range, zoom: range, whole: true }, 8).ticks.map(({ text }) => text);
+  assert.deepEqual(texts([1, 3]), ["1", "2", "3"]);
+  assert.ok(texts([1.2, 1.8]).length > 1);
+});

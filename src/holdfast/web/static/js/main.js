@@ -20,7 +20,7 @@ const KEYS = [
   ["Space", "select the row; with Shift and an arrow: several"],
   ["Enter", "open the row's trial"],
   ["Ctrl A", "select all rows that are shown"],
-  ["Esc", "close a dialog; in the table: select nothing"],
+  ["Esc", "close a dialog or a message; in the table: select nothing"],
   ["← →", "move between tabs"],
   ["g e", "go to the list of experiments"],
 ];
@@ -98,7 +98,7 @@ function App() {
       <button type="button" class="icon" aria-label="Keys" title="Keys (?)" onClick=${() => showKeys(true)}>?</button>
       <${Theme} />
     </header>
-    <div role="status" class="banner-slot">${isLost && html`<div class="banner"><${Icon} name="warning" />The connection to the server is lost. What you see may be old. ${refused === "" ? "The page connects again by itself." : sentence(refused)}</div>`}
+    <div role="status" class="banner-slot">${isLost && html`<div class="banner"><${Icon} name="warning" />The connection to the server is lost. What you see may be old. ${refused === "" ? "The page reconnects by itself." : sentence(refused)}</div>`}
       ${!isLost && trouble !== "" && html`<div class="banner"><${Icon} name="warning" />${sentence(trouble)}</div>`}</div>
     <main id="main" ref=${main} tabindex="-1">
       ${about.error !== null && about.value === null

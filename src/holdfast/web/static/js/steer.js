@@ -87,7 +87,7 @@ function Limit({ facts, onClose }) {
   };
   return html`<${Ordering} title="Trials at the same time" label="Change the limit" facts=${facts} onClose=${onClose} order=${order}>
     <label class="field">At most this many trials run at once (empty: no limit)<input type="text" inputmode="numeric" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
-    <p class="dim">Now: ${facts.max_concurrent ?? "no limit"}. Trials that run already keep their workers; a lower limit holds back the next ones.</p>
+    <p class="dim">Now: ${facts.max_concurrent ?? "no limit"}. Running trials continue; a lower limit delays the next ones.</p>
   <//>`;
 }
 
@@ -125,7 +125,7 @@ function AddConfig({ facts, config = null, onClose }) {
     setJson(null);
   };
   return html`<${Ordering} title="Add a trial with this config" label="Add the trial" facts=${facts} onClose=${onClose} order=${order}>
-    <p class="dim">The trial is the next to start. It is an extra one: the others keep their numbers. What is left empty is drawn from the space.</p>
+    <p class="dim">The trial starts next, in addition to num_samples. Fields that you leave empty are drawn from the search space.</p>
     ${json === null
       ? html`<div class="form">${space.map((parameter) => html`<${Parameter} key=${parameter.name} parameter=${parameter} text=${texts[parameter.name]} onText=${(text) => setTexts({ ...texts, [parameter.name]: text })} />`)}</div>`
       : html`<label class="field">Config as JSON<textarea class="mono" rows="10" spellcheck=${false} value=${json} onInput=${(event) => setJson(event.target.value)}></textarea></label>`}
@@ -148,7 +148,7 @@ const DIALOGS = { stop: StopTrials, stop_experiment: StopExperiment, limit: Limi
 export const canSteer = (facts) => facts.steering?.possible === true;
 
 export const WhyNot = ({ facts }) =>
-  !canSteer(facts) && facts.state === "live" && html`<p class="dim small" id="why-not-steer">Steering is not possible here: ${facts.steering?.why_not || "the server does not say why"}</p>`;
+  !canSteer(facts) && facts.state === "live" && html`<p class="dim small" id="why-not-steer">You cannot steer this run from here: ${facts.steering?.why_not || "the server does not say why"}</p>`;
 
 export function ExperimentActions({ facts }) {
   const [open, setOpen] = useState(null);
@@ -213,7 +213,7 @@ export function Note({ facts, trial, text, onSaved }) {
     onSaved();
   };
   if (typed === null) {
-    return html`<div class="row">${text ? html`<p class="long note">${text}</p>` : html`<p class="empty">No note.${canSteer(facts) ? "" : " Notes can be written while a process runs the experiment on this machine."}</p>`}
+    return html`<div class="row">${text ? html`<p class="long note">${text}</p>` : html`<p class="empty">No note.${canSteer(facts) ? "" : " You can write one while the experiment runs on this machine."}</p>`}
       ${canSteer(facts) && html`<button type="button" class="small" onClick=${() => setTyped(text ?? "")}>${text ? "Change the note" : "Write a note"}</button>`}</div>`;
   }
   return html`<form onSubmit=${save} class="stack"><label class="field">Note on trial ${trial}<textarea ref=${area} rows="4" maxlength=${LONGEST_NOTE} value=${typed} onInput=${(event) => setTyped(event.target.value)}></textarea></label>

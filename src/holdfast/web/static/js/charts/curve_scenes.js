@@ -46,7 +46,7 @@ function frame({ size, theme, metric, axis, logX, logY, zoom, setZoom }, range) 
 
 function across(axis, range, log, zoom) {
   if (axis === "clock") return { kind: "time", range, zoom, title: "wall clock (local time)", unit: 1 };
-  if (axis === "iteration") return { kind: "number", range, zoom, log, title: "iterations", unit: 1 };
+  if (axis === "iteration") return { kind: "number", range, zoom, log, title: "iterations", unit: 1, whole: true };
   const { title, seconds, scale } = inUnit("training time", (zoom ?? range)?.[1] ?? 0);
   return { kind: "number", range: range?.map(scale), zoom: zoom?.map(scale) ?? null, log, title, unit: seconds };
 }

@@ -31,7 +31,7 @@ function picture({ curves, name, axis, store, selection, log, isCategory, size, 
   const y = { ...scale, title: log ? `${name} (log)` : name };
   const ends = curves.flatMap(({ points }) => points.map(([x]) => x)).filter(isFinite);
   const range = extent(ends) ?? [0, 1];
-  const x = axis === "at" ? { kind: "time", range, title: "wall clock (local time)" } : { kind: "number", range, title: "iterations" };
+  const x = axis === "at" ? { kind: "time", range, title: "wall clock (local time)" } : { kind: "number", range, title: "iterations", whole: true };
   const place = plot({ size, theme, x, y });
   const lines = curves.map(({ id, points }) => ({
     id,

@@ -67,7 +67,7 @@ function Add({ onAdd }) {
   };
   return html`<form class="row" onSubmit=${submit}><label>Experiment <select value=${key || keys[0]} onChange=${(event) => setKey(event.target.value)}>${keys.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>
     <label>Trial <input type="text" size="14" placeholder="id or number" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
-    <button type="submit" disabled=${keys.length === 0}>Add</button><span class="dim small">Without a trial: the experiment with its best.</span>${error && html`<${Failed} error=${error} />`}</form>`;
+    <button type="submit" disabled=${keys.length === 0}>Add</button><span class="dim small">Leave it empty to compare the whole experiment by its best trial.</span>${error && html`<${Failed} error=${error} />`}</form>`;
 }
 
 function Comparison({ all, remove, view, onView }) {
@@ -87,7 +87,7 @@ function Comparison({ all, remove, view, onView }) {
       <${Line} name="Trained for" cells=${all.map(({ trial }) => duration(trial?.time_total_s))} />
       <${Line} name="Last report" cells=${all.map(({ trial }) => (trial?.reported_at ? html`<${Age} at=${trial.reported_at} />` : ""))} />
       <${Line} name="Note" cells=${all.map(({ trial }) => trial?.note && html`<${Long} text=${trial.note} length=${120} />`)} />
-      <tr class="group"><th scope="rowgroup">Parameters</th><td colspan=${all.length}><span class="dim">${same === 0 ? "" : showsAll ? "" : `${count(same, "equal one")} hidden. `}</span>${same > 0 && html`<button type="button" class="link" onClick=${() => showAll(!showsAll)}>${showsAll ? "Show only what differs" : "Show all"}</button>`}</td></tr>
+      <tr class="group"><th scope="rowgroup">Parameters</th><td colspan=${all.length}><span class="dim">${same === 0 ? "" : showsAll ? "" : `${count(same, "equal parameter")} hidden. `}</span>${same > 0 && html`<button type="button" class="link" onClick=${() => showAll(!showsAll)}>${showsAll ? "Show only what differs" : "Show all"}</button>`}</td></tr>
       ${configs.filter(({ differs }) => differs || showsAll || all.length === 1).map(({ name, values, differs }) => html`<${Line} key=${name} name=${name} isName cells=${values.map((value) => html`<${Value} value=${value} />`)} differs=${differs} />`)}
       <tr class="group"><th scope="rowgroup">Last metrics</th><td colspan=${all.length}></td></tr>
       ${metrics.map(({ name, values }) => html`<${Line} key=${name} name=${name} isName cells=${values.map((value) => html`<${Value} value=${value} />`)} tops=${bestOf(values, modes[name])} />`)}

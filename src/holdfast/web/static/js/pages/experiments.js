@@ -12,7 +12,7 @@ const SORTS = {
   state: { label: "State", value: (one) => one.state },
   progress: { label: "Progress", value: (one) => one.progress?.share ?? null },
   best: { label: "Best value", value: (one) => one.best?.value ?? null },
-  began: { label: "Begun", value: (one) => one.began_at, descends: true },
+  began: { label: "Started", value: (one) => one.began_at, descends: true },
   updated: { label: "Last record", value: (one) => one.updated_at, descends: true },
   size: { label: "Size", value: (one, sizes) => sizes?.[one.key] ?? one.size_bytes, descends: true },
 };

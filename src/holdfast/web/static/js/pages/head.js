@@ -41,7 +41,7 @@ export function Head({ store, facts }) {
       <${Tile} label="Trials ended" figure=${`${done.toLocaleString("en")}${total === null ? "" : ` of ${total.toLocaleString("en")}`}`} />
       ${isLive ? html`<${Tile} label="Time left" figure=${left(progress.left_s).replace(/ left$/, "") || "not known yet"} />` : html`<${Tile} label=${facts.state === "interrupted" ? "Interrupted" : "Ended"} figure=${html`<${Age} at=${facts.updated_at} />`} />`}
       <${Tile} label="Throughput" figure=${pace[0] ?? (isLive ? "no report yet" : "–")} more=${pace[1]} />
-      <${Tile} label="Begun" figure=${html`<${Age} at=${facts.began_at} />`} more=${`active for ${duration(facts.active_s)}${facts.restores > 0 ? `, ${count(facts.restores, "restore")}` : ""}`} />
+      <${Tile} label="Started" figure=${html`<${Age} at=${facts.began_at} />`} more=${`active for ${duration(facts.active_s)}${facts.restores > 0 ? `, ${count(facts.restores, "restore")}` : ""}`} />
       <div class="tile states"><div class="label">States</div><div class="row">${states(store).map(({ state, n }) => html`<span key=${state.word} class="nowrap"><b>${n.toLocaleString("en")}</b> <${State} of=${state} /></span>`)}${facts.not_created > 0 && html`<span class="dim nowrap">${facts.not_created.toLocaleString("en")} not created yet</span>`}</div></div>
     </div>
     ${facts.state !== "live" && facts.ending && html`<p class="wrap ending"><span class="dim">Ended:</span> ${facts.ending.slice(0, 1000)}</p>`}

@@ -21,7 +21,7 @@ const configAt = (store, id) => Object.fromEntries(Object.keys(store.params).map
 export function Best({ store, facts, best }) {
   if (Object.keys(facts.goals ?? {}).length > 1) return html`<${Front} store=${store} facts=${facts} />`;
   return html`<section class="card" id="best" aria-label="Best trial"><h2>Best trial</h2>
-    ${!facts.metric ? html`<${Empty}>No metric is set, so no trial is the best. <code>TuneConfig(metric=..., mode=...)</code> sets one for a run.<//>`
+    ${!facts.metric ? html`<${Empty}>No metric is set, so the page cannot choose a best trial. <code>TuneConfig(metric=..., mode=...)</code> sets one.<//>`
       : best === null ? html`<${Empty}>No trial has reported <span class="mono">${facts.metric}</span> yet. The best appears with the first report.<//>`
       : html`<${Winner} store=${store} facts=${facts} id=${best} />`}
   </section>`;
@@ -46,7 +46,7 @@ function Front({ store, facts }) {
   const goals = Object.entries(facts.goals).map(([name, mode]) => `${mode} ${name}`).join(", ");
   const [all, showAll] = useState(false);
   return html`<section class="card" id="best" aria-label="Pareto front"><h2>Pareto front</h2>
-    ${ids.length === 0 ? html`<${Empty}>No trial has reported every goal (${goals}) yet.<//>` : html`<p class="dim">${count(ids.length, "trial")} that no other beats in every goal: ${goals}.</p>
+    ${ids.length === 0 ? html`<${Empty}>No trial has reported every goal (${goals}) yet.<//>` : html`<p class="dim">${count(ids.length, "trial")} that no other trial beats in every goal: ${goals}.</p>
     <ul class="list">${(all ? ids : ids.slice(0, SHOWN)).map((id) => html`<li key=${id}><${TrialLink} store=${store} facts=${facts} id=${id} long /> ${Object.keys(facts.goals).map((name) => html`<span key=${name}> <span class="dim">${name}</span> <b>${number(store.value(id, `metrics/${name}`) ?? NaN)}</b></span>`)}</li>`)}</ul>
     ${ids.length > SHOWN && html`<button type="button" class="link" onClick=${() => showAll(!all)}>${all ? "Show fewer" : `Show all ${ids.length}`}</button>`}`}
   </section>`;
@@ -76,11 +76,17 @@ function Runner({ store, facts, id }) {
     <td class="num dim nowrap">${of("reported_at") === null ? "no report yet" : html`<${Age} at=${of("reported_at")} />`}</td></tr>`;
 }
 
+/** How many trials have failed: one that failed twice may be listed under two causes. */
+function failedTrials(causes) {
+  const listed = new Set(causes.flatMap((cause) => cause.trial_ids ?? [cause.trial_id]));
+  return causes.reduce((sum, { trials, trial_ids: ids }) => sum + trials - (ids?.length ?? 1), listed.size);
+}
+
 export function Failures({ store, facts, onFilter, select }) {
   const causes = facts.failures ?? [];
   const listed = new Set(causes.flatMap((cause) => cause.trial_ids ?? [cause.trial_id]));
   const retried = store.ids.filter((id, at) => store.columns.failures[at] > 0 && store.columns.status[at] !== "ERROR" && !listed.has(id));
-  return html`<section class="card" id="failures" aria-label="Failures"><h2>Failures${causes.length > 0 && html` <span class="dim">${count(causes.reduce((sum, { trials }) => sum + trials, 0), "trial")}, ${count(causes.length, "cause")}</span>`}</h2>
+  return html`<section class="card" id="failures" aria-label="Failures"><h2>Failures${causes.length > 0 && html` <span class="dim">${count(failedTrials(causes), "trial")}, ${count(causes.length, "cause")}</span>`}</h2>
     ${causes.length === 0 && html`<${Empty}>No trial has failed${retried.length > 0 ? " for good" : ""}.<//>`}
     <ul class="list">${causes.slice(0, 20).map((cause, at) => html`<${Cause} key=${at} cause=${cause} store=${store} facts=${facts} select=${select} />`)}</ul>
     ${retried.length > 0 && html`<p class="small">${count(retried.length, causes.length > 0 ? "other trial" : "trial")} failed and ${retried.length === 1 ? "was" : "were"} retried: ${retried.slice(0, SHOWN).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />${store.value(id, "failures") > 1 ? ` (${store.value(id, "failures")} times)` : ""}`)}${retried.length > SHOWN ? ", …" : ""}. <button type="button" class="link" onClick=${() => onFilter("failures > 0 and status != failed")}>Show ${retried.length === 1 ? "it" : "them"} in the table</button></p>`}

@@ -116,7 +116,7 @@ function Config({ facts, trial }) {
   const names = Object.keys(config).sort((a, b) => differs.has(b) - differs.has(a) || varied.has(b) - varied.has(a));
   const other = trial.best_id && trial.best_id !== trial.trial_id ? trial.best_id : null;
   return html`<section class="card" id="config" aria-label="Config"><header><h2>Config</h2>
-    ${other && html`<span class="dim small">${differs.size === 0 ? "as the best trial's" : `${count(differs.size, "difference")} from the best,`} <a href=${trialHash(facts, other)}>${other}</a> (<a href=${hashOf({ page: "compare", view: compareView([trial.trial_id, other].map((one) => ({ key: facts.key, trial: one }))) })}>compare</a>)</span>`}</header>
+    ${other && html`<span class="dim small">${differs.size === 0 ? "the same as the best trial's" : `${count(differs.size, "difference")} from the best,`} <a href=${trialHash(facts, other)}>${other}</a> (<a href=${hashOf({ page: "compare", view: compareView([trial.trial_id, other].map((one) => ({ key: facts.key, trial: one }))) })}>compare</a>)</span>`}</header>
     ${names.length === 0 ? html`<${Empty}>The config is empty: param_space has no parameters.<//>` : html`<table class="plain fixed"><thead><tr><th scope="col">Parameter</th><th scope="col">Here</th>${other && html`<th scope="col">Best trial</th>`}</tr></thead>
     <tbody>${names.map((name) => html`<tr key=${name} class=${differs.has(name) ? "differs" : ""}><th scope="row" class="mono">${differs.has(name) && html`<b class="tone-accent" title="Differs from the best trial"><span aria-hidden="true">≠</span><span class="hidden">differs: </span></b> `}${name}</th><td class="mono"><${Value} value=${config[name]} /></td>
       ${other && html`<td class="mono">${differs.has(name) ? html`<${Value} value=${differs.get(name).best} />` : html`<span class="dim">same</span>`}</td>`}</tr>`)}</tbody></table>`}
@@ -137,7 +137,7 @@ function Metrics({ trial, facts }) {
 function Output({ facts, trial, view, onView }) {
   const logs = trial.logs ?? [];
   return html`<section class="card" id="output" aria-label="Output"><h2>Output</h2>
-    ${logs.length === 0 ? html`<${Empty}>No output is kept for this trial. It is, unless the run has <code>log_to_file=False</code>, from the trial's start.<//>`
+    ${logs.length === 0 ? html`<${Empty}>This trial has no output file yet. It appears when the trial starts, unless the run has <code>log_to_file=False</code>.<//>`
       : html`<${LogView} facts=${facts} trial=${trial.trial_id} logs=${logs} follows=${!isFinal(trial.status) && facts.state === "live"} chosen=${view.log} onChoose=${(log) => onView({ log })} />`}
   </section>`;
 }
@@ -151,7 +151,7 @@ function Checkpoints({ facts, trial }) {
     ${all.length === 0 ? html`<${Empty}>No checkpoint. A trial saves one with <code>tune.report(..., checkpoint=...)</code>; retries and restores continue from it.<//>`
       : html`<div class="scroll" tabindex="0" role="group" aria-label="Table of checkpoints"><table class="plain"><thead><tr><th scope="col">Iteration</th><th scope="col" class=${trial.checkpoint_metric ? "mono" : ""}>${trial.checkpoint_metric ?? "Score"}</th><th scope="col">Why it is kept</th><th scope="col">Where</th><th scope="col">Size</th><th scope="col"><span class="hidden">Download</span></th></tr></thead>
       <tbody>${all.slice(0, shows ? all.length : CHECKPOINTS_SHOWN).map((one) => html`<tr key=${one.dirname}><th scope="row">${one.iteration} <span class="dim small mono nowrap">${one.dirname}</span></th><td class="nowrap">${one.score === null ? html`<span class="dim">${trial.checkpoint_metric ? "not known" : "no metric"}</span>` : html`<${Value} value=${one.score} />`}${one.is_best && html` <span class="star" title="The best of these checkpoints"><${Icon} name="star" /><span class="hidden">the best</span></span>`}</td><td>${one.is_newest && !one.why_kept.includes("the newest") ? "the newest; " : ""}${one.why_kept}${!one.committed && html` <span class="tone-held">not complete yet</span>`}</td>
-        <td>${[one.here && "this machine", one.node && `node ${one.node}`, one.stored && "storage"].filter(Boolean).join(", ") || html`<span class="dim">nowhere any more</span>`}${facts.storage && !one.stored && html`<div class="dim small">not in storage</div>`}</td>
+        <td>${[one.here && "this machine", one.node && `node ${one.node}`, one.stored && "storage"].filter(Boolean).join(", ") || html`<span class="dim">missing</span>`}${facts.storage && !one.stored && html`<div class="dim small">not in storage</div>`}</td>
         <td class="nowrap">${bytes(one.size_bytes)}${one.files !== null && one.files !== undefined && html` <span class="dim small">${count(one.files, "file")}</span>`}</td>
         <td>${one.here || one.stored ? html`<a class="nowrap" href=${api.checkpointUrl(facts.key, trial.trial_id, one.dirname)} download aria-label=${`Download ${one.dirname} as .tar`}>Download .tar</a>` : ""}</td></tr>`)}</tbody></table></div>
       ${all.length > CHECKPOINTS_SHOWN && html`<button type="button" class="link" onClick=${() => showAll(!shows)}>${shows ? `Show the first ${CHECKPOINTS_SHOWN}` : `Show all ${all.length}`}</button>`}`}

@@ -33,7 +33,7 @@ export const cut = (text, most = LONGEST) => (text.length > most ? `${text.slice
 
 /**
  * An axis ready to draw. `axis` has `kind` ("number", "category", "time"), `range`, `log`, `categories`, `title`, and
- * `every` (label each so many categories).
+ * `every` (label each so many categories), `whole` (only whole numbers are values).
  * Returns `{range, log, ticks: [{value, text}], title, textWidth}`; `exact` keeps the range without a margin.
  */
 export function prepared(axis, count, exact = false) {
@@ -46,8 +46,15 @@ export function prepared(axis, count, exact = false) {
   }
   const base = axis.range ?? (log ? [1, 10] : [0, 1]);
   const range = axis.zoom ?? (exact && base[0] < base[1] ? base : padded(base, log));
-  const marks = kind === "time" ? timeTicks(range, count) : ticks(range, log, count).map((value) => ({ value, text: short(value) }));
+  const marks = kind === "time" ? timeTicks(range, count) : numbered(range, log, count, axis.whole).map((value) => ({ value, text: short(value) }));
   return finished({ range, log, ticks: marks, title });
+}
+
+/** Ticks of numbers; `whole`: there is nothing between whole ones, such as iterations. */
+function numbered(range, log, count, whole = false) {
+  const found = ticks(range, log, count);
+  const kept = whole ? found.filter(Number.isInteger) : found;
+  return kept.length > 0 ? kept : found;
 }
 
 const finished = (axis) => ({
