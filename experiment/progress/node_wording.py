@@ -89,7 +89,7 @@ def room_notice(
         return ""
     short = [name for name in wanted if Capacity(have).room({name: wanted[name]}, asked) == fit]
     needs = " and ".join(_amount(name, wanted[name]) for name in short)
-    there = " and ".join(_amount(name, have[name]) for name in short)
+    there = " and ".join(_amount(name, have.get(name, 0)) for name in short)
     where = "the cluster has at most" if offer else "this machine has"
     return (
         f"{asked} trials may run at once, but there is room for {fit}: each asks for {needs}, and "

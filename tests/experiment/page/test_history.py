@@ -22,6 +22,7 @@ from holdfast.scheduler.events import (
     Exited,
     LimitChanged,
     NoteWritten,
+    PauseRequested,
     Resumed,
     SamplesAdded,
     TrialStopOrdered,

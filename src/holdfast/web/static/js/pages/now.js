@@ -62,7 +62,7 @@ export function Running({ store, facts, onFilter }) {
       : html`<table class="plain compact"><thead class="hidden"><tr><th scope="col">Trial</th><th scope="col">Iteration</th><th scope="col">Value</th><th scope="col">Last report</th></tr></thead>
         <tbody>${running.slice(0, SHOWN).map((id) => html`<${Runner} key=${id} store=${store} facts=${facts} id=${id} />`)}</tbody></table>
       ${running.length > SHOWN && html`<button type="button" class="link" onClick=${() => onFilter(isLive ? "status in [running, pausing, starting, stopping]" : "status == interrupted")}>Show all ${running.length} in the table</button>`}
-      ${waiting && html`<p class="dim small">${waiting}</p>`}`}
+      ${waiting && html`<p class="dim small waiting">${waiting}</p>`}`}
     ${(facts.queued_configs ?? []).length > 0 && html`<p class="dim small">${count(facts.queued_configs.length, "added config")} ${facts.queued_configs.length === 1 ? "waits" : "wait"} to start next.</p>`}
   </section>`;
 }
