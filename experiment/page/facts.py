@@ -156,6 +156,8 @@ def waiting_text(machine: Machine, running: int) -> str:
     """What the trials of a live run wait for; "" for nothing."""
     if machine.finished:
         return ""
+    if machine.ending is not None:
+        return f"The run is ending: {_ending(machine)}."
     cluster = machine.cluster
     if machine.waits_for_person:
         paused = counted(len(machine.held), "trial is", "trials are")

@@ -510,6 +510,10 @@ def test_a_limit_that_the_machine_cannot_fill_is_explained_while_trials_wait(
         page.run.finish(trials[0])
         page.look()
         assert page.followed.facts()["progress"]["waiting_text"] == ""  # nothing waits any more
+        page.run.add(EndOrdered(reason="interrupt", message="stopped by ann (page)"))
+        page.look()
+        text = "The run is ending: stopped by ann (page)."
+        assert page.followed.facts()["progress"]["waiting_text"] == text
     finally:
         page.close()
 

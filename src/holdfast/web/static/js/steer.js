@@ -148,11 +148,12 @@ const DIALOGS = { stop: StopTrials, stop_experiment: StopExperiment, limit: Limi
 export const canSteer = (facts) => facts.steering?.possible === true;
 
 export const WhyNot = ({ facts }) =>
-  !canSteer(facts) && facts.state === "live" && html`<p class="dim small" id="why-not-steer">You cannot steer this run from here: ${facts.steering?.why_not || "the server does not say why"}</p>`;
+  !canSteer(facts) && facts.state === "live" && html`<p class="dim small" id="why-not-steer">You cannot steer this run from here: ${facts.steering?.why_not || "the server does not say why"}.</p>`;
 
 export function ExperimentActions({ facts }) {
   const [open, setOpen] = useState(null);
   if (!canSteer(facts)) return null;
+  if (facts.ending) return html`<span class="dim">The run is ending.</span>`; // and refuses orders
   const Open = DIALOGS[open];
   return html`<div class="actions" role="group" aria-label="Steer the experiment">
     <button type="button" onClick=${() => setOpen("add_config")}>Add config</button>
