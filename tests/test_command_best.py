@@ -41,3 +41,22 @@ def test_a_best_trial_that_was_stopped_early_is_named_on_stderr(
         f"iteration 1: its function raised it\n"
         f"holdfast: loss=0.5, trial {trial} at iteration 1\n"
     )
+
+
+def test_a_best_trial_that_failed_is_named_on_stderr_with_its_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RecordedExperiment(tmp_path / "run", metric="loss", mode="min")
+    good, failed = run.begin({"lr": 0.1}), run.begin({"lr": 0.2})
+    run.report(good, {"loss": 0.7})
+    run.finish(good)
+    run.report(failed, {"loss": 0.5})
+    run.fail(failed)
+    run.ends()
+    assert main(["best", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"lr": 0.2}
+    assert printed.err == (
+        f"holdfast: the best trial, {failed}, failed after iteration 1: ValueError: oh no\n"
+        f"holdfast: loss=0.5, trial {failed} at iteration 1\n"
+    )

@@ -10,6 +10,7 @@ import pytest
 from tests.rig.bench import Bench
 from tests.rig.browser import Tab, seen
 from tests.rig.page import begun, serve
+from tests.rig.patient import healthy
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -114,3 +115,14 @@ def test_an_experiment_that_begins_and_one_that_goes_appear_and_disappear(
     seen(tab.page.locator("tr[data-key=run] .c-state"), "finished")
     bench.root.rename(bench.storage.parent / "elsewhere")
     seen(tab.page.locator("main"), "No experiments here yet")
+
+
+def test_a_folder_that_does_not_exist_yet_is_an_empty_page_until_a_run_creates_it(
+    bench: Bench, opened: Callable[..., Tab]
+) -> None:
+    root = bench.folder / "later"
+    tab = opened(serve(bench, root).url)
+    seen(tab.page.locator("#no-experiments"), f"The folder {root} does not exist yet.")
+    seen(tab.page.locator("#no-experiments"), f'RunConfig(storage_path="{root}")')
+    healthy(root / "digits")
+    seen(tab.page.locator("tr[data-key=digits] .c-state"), "ended with errors")

@@ -167,6 +167,9 @@ def test_the_limit_trials_configs_and_notes_reach_the_journal_and_survive_a_rest
     steered.press("Change the limit", steered.dialog)
     steered.answered("2")
     assert [one["max_concurrent"] for one in steered.events("LimitChanged")] == [2]
+    assert steered.page.locator("#replies").get_attribute("aria-live") == "polite"
+    steered.page.keyboard.press("Escape")
+    steered.page.locator(".toast").wait_for(state="detached")
 
     steered.press("Add trials")
     steered.dialog.get_by_role("textbox").fill("1")

@@ -8,7 +8,7 @@ import { configOf, jsonOf, textsOf } from "../../../src/holdfast/web/static/js/c
 import { compareView, comparedThings, hashOf, routeOf } from "../../../src/holdfast/web/static/js/route.js";
 import { costOfPause } from "../../../src/holdfast/web/static/js/pausing.js";
 import { Tail } from "../../../src/holdfast/web/static/js/tail.js";
-import { stateOf } from "../../../src/holdfast/web/static/js/words.js";
+import { failedTrials, stateOf } from "../../../src/holdfast/web/static/js/words.js";
 import { Store } from "../../../src/holdfast/web/static/js/store.js";
 import { answerOf } from "./rig.js";
 
@@ -156,4 +156,9 @@ test("what a pause at once costs is said before", () => {
 
 test("a trial that waits loses nothing by a pause", () => {
   assert.deepEqual(pausable({ status: "PENDING", iteration: 3, checkpoint_iteration: 2 }), { running: [], text: "" });
+});
+
+test("a trial that failed for two causes counts once", () => {
+  assert.equal(failedTrials([{ trials: 2, trial_ids: ["a", "b"] }, { trials: 1, trial_ids: ["b"] }]), 2);
+  assert.equal(failedTrials([{ trials: 250, trial_ids: ["a", "b"] }]), 250); // the server names some
 });

@@ -61,3 +61,9 @@ export const conditionOf = (name) => state(CONDITIONS, name);
 export const attemptEnd = (name) => state(ATTEMPTS, name);
 
 export const isFinal = (status) => status === "TERMINATED" || status === "ERROR";
+
+/** How many trials have failed: one that failed twice may be listed under two causes. */
+export function failedTrials(causes) {
+  const listed = new Set(causes.flatMap((cause) => cause.trial_ids ?? [cause.trial_id]));
+  return causes.reduce((sum, { trials, trial_ids: ids }) => sum + trials - (ids?.length ?? 1), listed.size);
+}

@@ -57,7 +57,7 @@ export function ExperimentsPage({ view, onView }) {
       <span class="dim">${count(all.length, "experiment")}${live > 0 ? `, ${live} running` : ""} in <span class="path mono">${answer.place}</span></span></div>
     ${error && html`<${Failed} error=${error} retry=${read} />`}
     ${all.length === 0
-      ? html`<div class="card" id="no-experiments"><${Empty}>${answer.is_missing ? html`The folder <span class="path mono">${answer.place}</span> does not exist yet.` : "There are no experiments here yet."} The first experiment appears as soon as a run with <code class="wrap">RunConfig(storage_path="${answer.place}")</code> begins.<//>
+      ? html`<div class="card" id="no-experiments"><${Empty}>${answer.is_missing ? html`The folder <span class="path mono">${answer.place}</span> does not exist yet.` : "No experiments here yet."} The first experiment appears as soon as a run with <code class="wrap">RunConfig(storage_path="${answer.place}")</code> begins.<//>
         <${Empty}>Did you expect some? Start the page with their folder or URI: <code>holdfast web PATH</code>. <code>holdfast ls</code> shows where your last runs are.<//></div>`
       : html`
     <div class="row tools">

@@ -2,7 +2,7 @@
 
 import { configLine, count, duration, iterations, number, shortened } from "../format.js";
 import { TrialLink, trialHash } from "../links.js";
-import { stateOf } from "../words.js";
+import { failedTrials, stateOf } from "../words.js";
 import { html, Age, Empty, Icon, Long, State, useState } from "../ui.js";
 
 const SHOWN = 6;
@@ -74,12 +74,6 @@ function Runner({ store, facts, id }) {
     <td class="nowrap"><span class="dim">iteration</span> ${of("iteration")}</td>
     <td class="num">${of("value") === null ? "" : number(of("value"))}</td>
     <td class="num dim nowrap">${of("reported_at") === null ? "no report yet" : html`<${Age} at=${of("reported_at")} />`}</td></tr>`;
-}
-
-/** How many trials have failed: one that failed twice may be listed under two causes. */
-function failedTrials(causes) {
-  const listed = new Set(causes.flatMap((cause) => cause.trial_ids ?? [cause.trial_id]));
-  return causes.reduce((sum, { trials, trial_ids: ids }) => sum + trials - (ids?.length ?? 1), listed.size);
 }
 
 export function Failures({ store, facts, onFilter, select }) {
