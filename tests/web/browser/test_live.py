@@ -125,4 +125,4 @@ def test_a_folder_that_does_not_exist_yet_is_an_empty_page_until_a_run_creates_i
     seen(tab.page.locator("#no-experiments"), f"The folder {root} does not exist yet.")
     seen(tab.page.locator("#no-experiments"), f'RunConfig(storage_path="{root}")')
     healthy(root / "digits")
-    seen(tab.page.locator("tr[data-key=digits] .c-state"), "ended with errors")
+    seen(tab.page.locator("tr[data-key=digits]"), "digits")
