@@ -79,9 +79,19 @@ def room_notice(
 
     `total` is the number of trials, None without a limit.
     """
-    asked = min((most for most in (spec.max_concurrent, total) if most), default=None)
+    if spec.max_concurrent is None:
+        return ""
+    asked = min(spec.max_concurrent, total or spec.max_concurrent)
+    short = _shortage(spec, capacity, offer, asked)
+    return f"{asked} trials may run at once, but {short}" if short else ""
+
+
+def _shortage(
+    spec: ExperimentSpec, capacity: Mapping[str, float], offer: Sequence[NodeKind], asked: int
+) -> str:
+    """`there is room for 2: each asks for 1 CPU, and ...`; "" if there is room for all."""
     have = _most_of(offer) if offer else dict(capacity)
-    if spec.max_concurrent is None or asked is None or spec.resources is None or have is None:
+    if spec.resources is None or have is None:
         return ""
     wanted = {name: most for name, most in spec.resources.least_resources.items() if most}
     fit = Capacity(have).room(wanted, asked)
@@ -92,8 +102,8 @@ def room_notice(
     there = " and ".join(_amount(name, have.get(name, 0)) for name in short)
     where = "the cluster has at most" if offer else "this machine has"
     return (
-        f"{asked} trials may run at once, but there is room for {fit}: each asks for {needs}, and "
-        f"{where} {there}. Ask for less in tune.with_resources()"
+        f"there is room for {fit}: each asks for {needs}, and {where} {there}. Ask for less in "
+        f"tune.with_resources()"
         f"{'' if offer else ', or declare more in holdfast.init()'}"
     )
 
@@ -119,3 +129,10 @@ def short_of_room(machine: Machine, total: int | None) -> str:
     """`room_notice` for an experiment as it is."""
     placement = machine.placement
     return room_notice(machine.spec, placement.capacity.total, machine.cluster.offer, total)
+
+
+def shortage(machine: Machine, asked: int) -> str:
+    """`there is room for 2: ...` if fewer than `asked` trials of the experiment can run at once;
+    "" otherwise, and if that is not known."""
+    placement = machine.placement
+    return _shortage(machine.spec, placement.capacity.total, machine.cluster.offer, asked)

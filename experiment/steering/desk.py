@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
 from holdfast.experiment.callbacks.messages import Level
-from holdfast.experiment.progress.node_wording import short_of_room
+from holdfast.experiment.progress.node_wording import shortage
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.steering.orders import (
     AddConfig,
@@ -232,15 +232,15 @@ def _paused(machine: Machine, done: Sequence[str]) -> str:
 def _limited(machine: Machine, own: int | None) -> str:
     most = machine.spec.max_concurrent
     more = ""
+    if most is not None and (short := shortage(machine, most)):
+        more = f", but {short}"
     if own is not None and (most is None or own < most):
-        more = f". The search algorithm itself lets at most {own} run"
+        more += f". The search algorithm itself lets at most {own} run"
     if most is None:
         return f"any number of trials may run at once from now on{more}"
     running = sum(trial.status.has_worker for trial in machine.trials.values())
     if running > most:
         more += f". {running} run now, and continue"
-    elif short := short_of_room(machine, None):
-        more += f". {short}"
     return f"at most {counted(most, 'trial runs', 'trials run')} at once from now on{more}"
 
 
