@@ -128,9 +128,9 @@ async def test_the_limit_the_samples_a_config_and_a_note(run: SteeredRun) -> Non
     resources = PlacementGroupFactory([{"CPU": 400}])
     run.machine.spec = replace(run.machine.spec, resources=resources)
     assert await done(run, LimitTrials(max_concurrent=4)) == (
-        "at most 4 trials run at once from now on, but there is room for 2: each asks for 400 CPUs, "
-        "and this machine has 1000 CPUs. Ask for less in tune.with_resources(), or declare more in "
-        "holdfast.init(). The search algorithm itself lets at most 3 run"
+        "at most 4 trials run at once from now on, but there is room for 2: each asks for 400 "
+        "CPUs, and this machine has 1000 CPUs. Ask for less in tune.with_resources(), or declare "
+        "more in holdfast.init(). The search algorithm itself lets at most 3 run"
     )
     assert await done(run, AddTrials(count=3)) == "3 trials are added: num_samples is now 8"
     run.per_sample = 2

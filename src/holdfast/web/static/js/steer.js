@@ -171,6 +171,7 @@ export function TrialActions({ facts, store, ids, small = false }) {
   if (!canSteer(facts) || ids.length === 0) return null;
   const of = (id, key) => store.value(id, key);
   const open = ids.filter((id) => !isFinal(of(id, "status")));
+  if (open.length === 0 && asked === null) return null;
   const held = open.filter((id) => of(id, "is_held") || of(id, "pausing"));
   const pausable = open.filter((id) => !of(id, "is_held") || of(id, "pausing"));
   const order = async (wanted) => {
@@ -181,11 +182,10 @@ export function TrialActions({ facts, store, ids, small = false }) {
   const label = (word, fit) => (ids.length > 1 && fit.length > 0 ? `${word} ${fit.length}` : word);
   const size = small ? "small" : "";
   return html`<span class="row" role="group" aria-label=${ids.length === 1 ? "Steer the trial" : "Steer the selected trials"}>
-    <button type="button" class=${size} disabled=${isSent || pausable.length === 0} title=${pausable.length === 0 ? "No trial here runs or waits" : "Give the resources to other trials, until a person resumes it"} onClick=${() => ask("pause")}><${Icon} name="paused" />${label("Pause", pausable)}</button>
+    <button type="button" class=${size} disabled=${isSent || pausable.length === 0} title=${pausable.length === 0 ? "No trial here runs or waits" : "Give the resources to other trials, until a person resumes it"} onClick=${() => ask({ Asking: PauseTrials, of: pausable })}><${Icon} name="paused" />${label("Pause", pausable)}</button>
     <button type="button" class=${size} disabled=${isSent || held.length === 0} title=${held.length === 0 ? "No trial here is held by a person" : "Continue from the newest checkpoint"} onClick=${() => order({ order: "resume", trials: held })}><${Icon} name="running" />${label("Resume", held)}</button>
-    <button type="button" class=${`danger ${size}`} disabled=${isSent || open.length === 0} title=${open.length === 0 ? "All of these have ended" : ""} onClick=${() => ask("stop")}><${Icon} name="stopped" />${label("Stop", open)}</button>
-    ${asked === "stop" && html`<${StopTrials} ids=${open} facts=${facts} onClose=${() => ask(null)} />`}
-    ${asked === "pause" && html`<${PauseTrials} ids=${pausable} facts=${facts} store=${store} onClose=${() => ask(null)} />`}
+    <button type="button" class=${`danger ${size}`} disabled=${isSent || open.length === 0} onClick=${() => ask({ Asking: StopTrials, of: open })}><${Icon} name="stopped" />${label("Stop", open)}</button>
+    ${asked !== null && html`<${asked.Asking} ids=${asked.of} facts=${facts} store=${store} onClose=${() => ask(null)} />`}
   </span>`;
 }
 
