@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { arranged } from "../../../src/holdfast/web/static/js/artifacts.js";
 import { bestOf, jointId, jointRows, jointStore, rowsOf } from "../../../src/holdfast/web/static/js/compared.js";
 import { configOf, jsonOf, textsOf } from "../../../src/holdfast/web/static/js/config_form.js";
 import { compareView, comparedThings, hashOf, routeOf } from "../../../src/holdfast/web/static/js/route.js";
@@ -161,4 +162,16 @@ test("a trial that waits loses nothing by a pause", () => {
 test("a trial that failed for two causes counts once", () => {
   assert.equal(failedTrials([{ trials: 2, trial_ids: ["a", "b"] }, { trials: 1, trial_ids: ["b"] }]), 2);
   assert.equal(failedTrials([{ trials: 250, trial_ids: ["a", "b"] }]), 250); // the server names some
+});
+
+test("a file of a trial is an image or in the list, and never both", () => {
+  const files = (n, isImage) => Array.from({ length: n }, (_, at) => ({ path: `${isImage ? "image" : "text"}_${at}`, is_image: isImage }));
+  const few = arranged([...files(11, true), ...files(2, false)], false);
+  assert.deepEqual(few.images.map(({ path }) => path).slice(-2), ["image_9", "image_10"]);
+  assert.deepEqual(few.files.map(({ path }) => path), ["text_0", "text_1"]);
+  assert.equal(few.hasMore, false);
+  const many = [...files(15, true), ...files(30, false)];
+  const [first, all] = [arranged(many, false), arranged(many, true)];
+  assert.deepEqual([first.images.length, first.files.length, first.hasMore], [12, 20, true]);
+  assert.deepEqual([all.images.length, all.files.length], [15, 30]);
 });

@@ -1,6 +1,7 @@
 // One trial: why it is as it is, and what it wrote.
 
 import { api } from "../api.js";
+import { arranged } from "../artifacts.js";
 import { bytes, clock, count, duration, flat, iterations, number, plain, sentence } from "../format.js";
 import { LogView } from "../log_view.js";
 import { trialHash } from "../links.js";
@@ -158,19 +159,17 @@ function Checkpoints({ facts, trial }) {
   </section>`;
 }
 
-const [FEW_IMAGES, MOST_IMAGES, FEW_FILES] = [12, 200, 20];
-
 function Artifacts({ facts, trial }) {
-  const all = [...(trial.artifacts ?? [])].sort((a, b) => a.path.localeCompare(b.path, "en", { numeric: true })); // epoch_9 goes before epoch_10
+  const all = trial.artifacts ?? [];
   const [shows, showAll] = useState(false);
   const url = (path) => api.fileUrl(facts.key, trial.trial_id, path);
-  const images = all.filter(({ is_image: is }) => is).slice(0, shows ? MOST_IMAGES : FEW_IMAGES);
-  const others = all.filter((one) => !images.includes(one));
+  const { images, files } = arranged(all, shows);
+  const { hasMore } = arranged(all, false);
   return html`<section class="card" id="artifacts" aria-label="Artifacts"><h2>Artifacts${all.length > 0 && html` <span class="dim">${(all.length + (trial.artifacts_more ?? 0)).toLocaleString("en")}</span>`}</h2>
     ${all.length === 0 ? html`<${Empty}>No files. What a trial writes into its working directory appears here; images are shown.<//>` : html`
     ${images.length > 0 && html`<ul class="images">${images.map(({ path, size_bytes }) => html`<li key=${path}><a href=${url(path)}><img src=${url(path)} alt=${path} loading="lazy" /></a><div class="small wrap">${path} <span class="dim">${bytes(size_bytes)}</span></div></li>`)}</ul>`}
-    <ul class="list files">${others.slice(0, shows ? others.length : FEW_FILES).map(({ path, size_bytes }) => html`<li key=${path} class="row"><a class="wrap mono" href=${url(path)} download>${path}</a><span class="dim small">${bytes(size_bytes)}</span></li>`)}</ul>
-    ${(all.length > FEW_FILES || shows) && html`<button type="button" class="link" onClick=${() => showAll(!shows)}>${shows ? "Show fewer" : `Show all ${all.length}`}</button>`}
+    ${files.length > 0 && html`<ul class="list files">${files.map(({ path, size_bytes }) => html`<li key=${path} class="row"><a class="wrap mono" href=${url(path)} download>${path}</a><span class="dim small">${bytes(size_bytes)}</span></li>`)}</ul>`}
+    ${hasMore && html`<button type="button" class="link" onClick=${() => showAll(!shows)}>${shows ? "Show fewer" : `Show all ${all.length}`}</button>`}
     ${trial.artifacts_more > 0 && html`<p class="dim">${count(trial.artifacts_more, "more file")} in the trial's folder, ${trial.folder}.</p>`}`}
   </section>`;
 }
