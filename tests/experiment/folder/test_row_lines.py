@@ -48,7 +48,11 @@ def test_a_line_whose_value_is_plain_to_see_is_not_decoded(
     def decode(*_: object) -> None:
         raise AssertionError("a line was decoded")
 
-    rows = [{"loss": 0.5, "config": {"loss": 7}}, {"loss": -math.inf}, {"loss": 3}]
+    rows: list[dict[str, Any]] = [
+        {"loss": 0.5, "config": {"loss": 7}},
+        {"loss": -math.inf},
+        {"loss": 3},
+    ]
     lines = RowLines(lines_of(rows), "result.json")
     monkeypatch.setattr(row_lines, "decode_row", decode)
     assert lines.numbers("loss") == [0.5, -math.inf, 3.0]
