@@ -159,6 +159,20 @@ def storage_of(
         return None
 
 
+def with_storage(
+    experiment: LocatedExperiment, settings: Settings, environ: Mapping[str, str]
+) -> LocatedExperiment:
+    """The experiment; files that its tree on this machine lacks are read from its storage, if this
+    user's run uploads the tree there. Nodes send their trials' files only there."""
+    read = experiment.read
+    if not experiment.storage or read.layout is None or not _is_own(read.layout):
+        return experiment
+    storage = storage_of(read.layout, read.location, settings, environ)
+    if storage is None:
+        return experiment
+    return replace(experiment, read=replace(read, location=storage))
+
+
 def is_copy(
     layout: Layout, location: Location, settings: Settings, environ: Mapping[str, str]
 ) -> bool:
