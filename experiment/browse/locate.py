@@ -69,6 +69,12 @@ class LocatedExperiment:
         return self.read.location.path.rstrip("/").rpartition("/")[2]
 
     @property
+    def reads_storage(self) -> bool:
+        """Whether its place is another than its tree on this machine, if it has one here."""
+        layout = self.read.layout
+        return layout is None or str(layout.root) != self.read.location.local_path
+
+    @property
     def outcome(self) -> Outcome:
         """Its trials, results and files, as in an ExperimentAnalysis."""
         return self._analysis.outcome

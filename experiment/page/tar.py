@@ -67,7 +67,7 @@ def _stored(
     name: str,
 ) -> Download:
     key = f"{trial.spec.dirname}/{record.dirname}"
-    is_elsewhere = experiment.read.layout is None or location.local_path is None
+    is_elsewhere = experiment.reads_storage
     entries = with_store(location, lambda store: store.list(f"{key}/")) if is_elsewhere else []
     # An archive with `..` in it would write outside the folder in which it is unpacked.
     paths = [(entry.key.removeprefix(f"{key}/"), entry.size) for entry in entries]

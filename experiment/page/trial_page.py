@@ -117,7 +117,7 @@ def checkpoints_of(
 ) -> list[dict[str, Any]]:
     """Those that are kept, the newest first."""
     read, machine = experiment.read, experiment.machine
-    is_elsewhere = bool(experiment.storage) or read.location.local_path is None
+    is_elsewhere = bool(experiment.storage) or experiment.reads_storage
     needed = machine.needed_of(trial.trial_id)
     known = {
         one.index: finite(values.get(one.index) if one.score is None else one.score)
@@ -138,7 +138,7 @@ def checkpoints_of(
             "files": one.files,
             "here": read.layout is not None and is_here(read.layout.checkpoint(trial.spec, one)),
             "stored": one.persisted and is_elsewhere,
-            "is_readable": one.persisted and read.location.local_path is None,
+            "is_readable": one.persisted and experiment.reads_storage,
             "node": one.node,
         }
         for one in reversed(trial.checkpoints)
