@@ -140,6 +140,7 @@ def test_files_of_trials_on_nodes_come_from_storage(bench: Bench) -> None:
     assert ended["output_from"] == ""
     assert page.get(f"{RUN}/t/{first}/log/stdout").json["text"].endswith("epoch 4 of attempt 1\n")
     assert page.get(f"{RUN}/t/{first}/file?path=artifact.txt").body == b"epoch 4"
+    assert [one["path"] for one in ended["artifacts"]] == ["artifact.txt"]
     newest = ended["checkpoints"][0]
     assert (newest["here"], newest["stored"], newest["is_readable"]) == (False, True, True)
     got = page.get(f"{RUN}/t/{first}/checkpoint/{newest['dirname']}")
