@@ -69,6 +69,12 @@ class LocatedExperiment:
         return self.read.location.path.rstrip("/").rpartition("/")[2]
 
     @property
+    def reads_storage(self) -> bool:
+        """Whether its place is another than its tree on this machine, if it has one here."""
+        layout = self.read.layout
+        return layout is None or str(layout.root) != self.read.location.local_path
+
+    @property
     def outcome(self) -> Outcome:
         """Its trials, results and files, as in an ExperimentAnalysis."""
         return self._analysis.outcome
@@ -157,6 +163,20 @@ def storage_of(
         return followed(here, settings, environ)[0].remote
     except (TuneError, OSError):
         return None
+
+
+def with_storage(
+    experiment: LocatedExperiment, settings: Settings, environ: Mapping[str, str]
+) -> LocatedExperiment:
+    """The experiment; files that its tree on this machine lacks are read from its storage, if this
+    user's run uploads the tree there. Nodes send their trials' files only there."""
+    read = experiment.read
+    if not experiment.storage or read.layout is None or not _is_own(read.layout):
+        return experiment
+    storage = storage_of(read.layout, read.location, settings, environ)
+    if storage is None:
+        return experiment
+    return replace(experiment, read=replace(read, location=storage))
 
 
 def is_copy(

@@ -49,6 +49,7 @@ def attempts_of(
                 "from_iteration": _from_iteration(trial, one, following),
                 "to_iteration": _to_iteration(trial, one, following),
                 "node": one.node,
+                "nodes": list(dict.fromkeys(one.nodes)),
                 "hostname": shortened(one.hostname),
                 "pid": one.pid,
                 "end": end,
@@ -72,7 +73,7 @@ def _from_trial(trial: Trial) -> list[Attempt]:
             epoch=0,
             pid=place.pid,
             hostname=place.hostname,
-            node=place.node,
+            nodes=place.nodes,
         )
     ]
 

@@ -152,7 +152,7 @@ class Entries:
                 number(trial.time_total_s),
                 trial.reported_at or None,
                 value,
-                trial.place.node,
+                shortened(", ".join(dict.fromkeys(trial.place.nodes)), _WHY_CHARS),
                 shortened(trial.note),
                 None if newest is None else newest.dirname,
                 None if trial.error is None else shortened(trial.error.headline, _WHY_CHARS),

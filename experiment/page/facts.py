@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -23,6 +24,7 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.results.trial_count import not_created
+from holdfast.runtime.exit_cause import short_cause
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import usage_of_all
@@ -198,6 +200,7 @@ class Causes:
                 "trial_id": group[0][0],
                 "trials": len(group),
                 **failure_plain(group[0][1]),
+                "nodes": _nodes_of(group),
                 "final": final,
                 "trial_ids": [trial_id for trial_id, _ in group[:_SHOWN_IDS]],
             }
@@ -224,6 +227,12 @@ class Causes:
             known[key] = final, first
 
 
+def _nodes_of(group: Sequence[tuple[str, Failure]]) -> dict[str, int]:
+    """How many of these trials failed on which node, the most first."""
+    found = Counter(failure.node for _, failure in group if failure.node)
+    return dict(found.most_common(_SHOWN_IDS))
+
+
 def failure_plain(error: Failure) -> dict[str, Any]:
     return {
         "headline": shortened(error.headline, 1_000),
@@ -236,7 +245,8 @@ def failure_plain(error: Failure) -> dict[str, Any]:
 def _nodes(experiment: LocatedExperiment, now: float) -> list[dict[str, Any]] | None:
     if not experiment.machine.cluster:
         return None
-    return [asdict(node) for node in node_list(experiment, now=now).nodes]
+    nodes = node_list(experiment, now=now).nodes
+    return [{**asdict(node), "cause_short": short_cause(node.cause)} for node in nodes]
 
 
 def space_of(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -13,8 +13,9 @@ class Attempt:
     """One attempt of a trial. Times are in seconds since 1970, `time_total_s` in seconds of
     training; None for what is not known, or not yet.
 
-    `end` says how it ended, "" while it has not: returned, failed, lost, paused, stopped,
-    interrupted. `epoch` counts the restores before it, from 1.
+    `nodes` are those of all ranks, that of rank 0 first. `end` says how it ended, "" while it has
+    not: returned, failed, lost, paused, stopped, interrupted. `epoch` counts the restores before
+    it, from 1.
     """
 
     attempt: int
@@ -22,7 +23,7 @@ class Attempt:
     epoch: int
     pid: int = 0
     hostname: str = ""
-    node: str = ""
+    nodes: Sequence[str] = ()
     from_iteration: int | None = None
     from_time_s: float | None = None
     to_iteration: int | None = None
@@ -32,6 +33,11 @@ class Attempt:
     end: str = ""
     why: str = ""
     failure: Mapping[str, Any] | None = None
+
+    @property
+    def node(self) -> str:
+        """The node of rank 0; "" if its trial ran where the run did."""
+        return self.nodes[0] if self.nodes else ""
 
 
 @dataclass(slots=True)

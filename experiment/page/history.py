@@ -157,7 +157,7 @@ class History:
             epoch=self._epoch,
             pid=whole_of(fields.get("pid")),
             hostname=text_of(fields.get("hostname")),
-            node=text_of(nodes[0]) if type(nodes) is list and nodes else "",
+            nodes=tuple(filter(None, map(text_of, nodes))) if type(nodes) is list else (),
         )
         known = self.attempts.setdefault(trial_id, [])
         before = known[-1] if known else None

@@ -23,14 +23,23 @@ from holdfast.experiment.browse.catalog import (
 )
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.following import PAUSE_PER_CPU_S
-from holdfast.experiment.browse.locate import LocatedExperiment, find, published_as
+from holdfast.experiment.browse.locate import (
+    LocatedExperiment,
+    find,
+    published_as,
+    with_storage,
+)
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page.facts import summary_of
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.page.values import json_value
 from holdfast.experiment.progress.summarizer import Summarizer
-from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
+from holdfast.experiment.results.read_experiment import (
+    ExperimentNotFound,
+    KeptRecords,
+    NeverBegun,
+)
 from holdfast.names import shown
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import segments
@@ -132,9 +141,8 @@ class Place:
                 return known
         if key not in self._names():
             raise ExperimentNotFound(f"{self.public} has no experiment {shown(key)}", key)
-        found = partial(find, self._path_of(key), self._settings, self._environ, asks=False)
         try:
-            made = FollowedExperiment(key, lambda kept: found(kept=kept))
+            made = FollowedExperiment(key, partial(self._found, key))
         except NeverBegun:
             if not self._is_starting(key):
                 raise
@@ -154,6 +162,11 @@ class Place:
         with self._lock:
             while self._followed:
                 self._followed.popitem()[1].close()
+
+    def _found(self, key: str, kept: KeptRecords) -> LocatedExperiment:
+        settings, environ = self._settings, self._environ
+        found = find(self._path_of(key), settings, environ, asks=False, kept=kept)
+        return with_storage(found, settings, environ)
 
     def _names(self) -> list[str]:
         if self.is_missing:

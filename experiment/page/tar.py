@@ -67,20 +67,27 @@ def _stored(
     name: str,
 ) -> Download:
     key = f"{trial.spec.dirname}/{record.dirname}"
-    is_elsewhere = experiment.read.layout is None or location.local_path is None
+    is_elsewhere = experiment.reads_storage
     entries = with_store(location, lambda store: store.list(f"{key}/")) if is_elsewhere else []
     # An archive with `..` in it would write outside the folder in which it is unpacked.
     paths = [(entry.key.removeprefix(f"{key}/"), entry.size) for entry in entries]
     found = [one for one in paths if not {"", ".", ".."} & {*one[0].split("/")}]
     if not any(path == MANIFEST_NAME for path, _ in found):  # it is written last
-        where = f" on node {record.node}" if record.node else ""
-        raise NotThere(
-            f"{record.dirname} of trial {trial.trial_id} is neither here nor in storage: it is "
-            f"only where it was written{where}"
-        )
+        raise NotThere(_not_reached(experiment, trial, record, is_elsewhere=is_elsewhere))
     own = sorted(one for one in found if one[0] != MANIFEST_NAME)
     members = list(_members(own, record.dirname))
     return _download(name, members, _read_stored(location.child(key), members))
+
+
+def _not_reached(
+    experiment: LocatedExperiment, trial: Trial, record: CheckpointRecord, *, is_elsewhere: bool
+) -> str:
+    what = f"{record.dirname} of trial {trial.trial_id}"
+    if experiment.storage and not is_elsewhere:
+        uri = experiment.storage
+        return f"{what} is not on this machine: open the page with the URI of its storage, {uri}"
+    where = f": it is only on node {record.node}, where it was written" if record.node else ""
+    return f"{what} is neither here nor in storage{where}"
 
 
 def _files_in(folder: Path, prefix: str, depth: int = 0) -> list[tuple[str, int]]:

@@ -13,6 +13,7 @@ from holdfast.experiment.page.values import LONG, shortened
 from holdfast.experiment.progress.scheduler_facts import number
 from holdfast.experiment.progress.stop_reasons import short_name
 from holdfast.experiment.progress.wording import counted, duration
+from holdfast.runtime.exit_cause import short_cause
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.readable import listed
@@ -101,7 +102,7 @@ def _leaving(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
 
 
 def _left(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
-    cause = text_of(fields.get("cause"))
+    cause = short_cause(text_of(fields.get("cause")))
     return f"Node {text_of(fields.get('node'))} left{cause and f': {cause}'}."
 
 

@@ -24,7 +24,7 @@ from holdfast.experiment.folder.layout import (
     of_rank_0,
 )
 from holdfast.experiment.folder.trial_folder import read_from
-from holdfast.syncer.artifacts.plan import INDEX_NAME
+from holdfast.syncer.artifacts.plan import INDEX_NAME, LISTING_NAME
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.regular import NotRegular
@@ -124,7 +124,9 @@ def _is_artifact(path: str, log_names: Sequence[str]) -> bool:
     if below:
         return not is_checkpoint(top)
     of_first = of_rank_0(top)
-    return not (is_trial_record(of_first) or of_first in log_names or top == INDEX_NAME)
+    return not (
+        is_trial_record(of_first) or of_first in log_names or top in (INDEX_NAME, LISTING_NAME)
+    )
 
 
 def _walk(folder: Path, prefix: str, depth: int) -> Iterator[tuple[str, int]]:

@@ -17,10 +17,11 @@ from holdfast.experiment.browse.logs import (
     layout_of,
     log_names,
     piece_from,
+    sender_of,
 )
 from holdfast.experiment.browse.overview import trial_as_json
 from holdfast.experiment.folder.containment import LeadsElsewhere
-from holdfast.experiment.folder.layout import ERROR, of_rank_0
+from holdfast.experiment.folder.layout import ERROR, STDOUT, of_rank_0
 from holdfast.experiment.folder.trial_folder import list_folder
 from holdfast.experiment.page.attempts import attempts_of
 from holdfast.experiment.page.happened import Attempt
@@ -61,6 +62,7 @@ def trial_plain(
     is_live = experiment.condition(now) is Condition.LIVE
     best = best_of(machine, machine.spec.metric, machine.spec.mode)
     files = _files(experiment, trial)
+    is_sent = layout_of(experiment, trial, STDOUT) is None
     plain: dict[str, Any] = json_value(trial_as_json(experiment, trial, is_live=is_live))
     return {
         **plain,
@@ -80,6 +82,7 @@ def trial_plain(
         ),
         "checkpoint_metric": checkpoint_goal(machine.spec)[0],
         "checkpoints": checkpoints_of(experiment, trial, values),
+        "output_from": sender_of(trial) if is_sent and is_live else "",
         "rungs": json_value([asdict(visit) for visit in trial.rungs]),
         "takeovers": json_value([asdict(fact) for fact in takeover_facts([trial])]),
         **files,
@@ -114,7 +117,7 @@ def checkpoints_of(
 ) -> list[dict[str, Any]]:
     """Those that are kept, the newest first."""
     read, machine = experiment.read, experiment.machine
-    is_elsewhere = bool(experiment.storage) or read.location.local_path is None
+    is_elsewhere = bool(experiment.storage) or experiment.reads_storage
     needed = machine.needed_of(trial.trial_id)
     known = {
         one.index: finite(values.get(one.index) if one.score is None else one.score)
@@ -135,6 +138,7 @@ def checkpoints_of(
             "files": one.files,
             "here": read.layout is not None and is_here(read.layout.checkpoint(trial.spec, one)),
             "stored": one.persisted and is_elsewhere,
+            "is_readable": one.persisted and experiment.reads_storage,
             "node": one.node,
         }
         for one in reversed(trial.checkpoints)

@@ -41,7 +41,7 @@ export function Attempts({ trial, facts = {}, now = null }) {
       moment(one.ended_at),
       one.from_iteration,
       one.to_iteration,
-      one.hostname || one.node,
+      (one.nodes ?? []).join(", ") || one.hostname,
       wordsOf(one),
     ]);
   return html`<${Chart} name="Attempts" scene=${scene} height=${60 + LANE_PX * attempts.length}

@@ -28,18 +28,45 @@ function Happening({ event: { at, kind, text } }) {
   return html`<li><span class=${`tone-${tone}`}><${Icon} name=${symbol} /></span><div><${Long} text=${text ?? ""} /><div class="dim small">${clock(at, now())} · <${Age} at=${at} /></div></div></li>`;
 }
 
-const amounts = (held = {}, all = {}) => Object.keys(all).map((name) => (name === "memory" ? `${bytes(held[name] ?? 0)} of ${bytes(all[name])} memory` : `${number(held[name] ?? 0)} of ${number(all[name])} ${name}`)).join(", ");
+/** `3 of 8 CPU, 1 of 2 GPU`; memory, which few trials ask for, last and only if it is held. */
+function amounts(held = {}, all = {}) {
+  const first = ["CPU", "GPU"].filter((name) => name in all);
+  const others = Object.keys(all).filter((name) => !first.includes(name) && name !== "memory");
+  const texts = [...first, ...others].map((name) => `${number(held[name] ?? 0)} of ${number(all[name])} ${name}`);
+  return [...texts, ...(held.memory ? [`${bytes(held.memory)} of ${bytes(all.memory ?? 0)} memory`] : [])].join(", ");
+}
 
+const NODES_LEFT = 10;
+
+/** The nodes that are there, and then the newest of those that have left since the last restore; a button shows the others. */
 export function Nodes({ facts, store }) {
-  if (!facts.nodes || facts.nodes.length === 0) return null;
-  const there = facts.nodes.filter(({ state }) => state !== "left").length;
-  return html`<section class="card" id="nodes" aria-label="Nodes"><h2>Nodes <span class="dim">${there} here</span></h2>
-    <div class="scroll" tabindex="0" role="group" aria-label="Table of nodes"><table class="plain"><thead><tr><th scope="col">Node</th><th scope="col">State</th><th scope="col">Trials hold</th><th scope="col">Trials</th><th scope="col">Joined</th><th scope="col">Last heard</th><th scope="col">Free disk</th></tr></thead>
-    <tbody>${facts.nodes.map((node) => html`<tr key=${node.name}><th scope="row"><b>${node.name}</b> <span class="dim">${node.hostname === node.name ? "" : node.hostname}</span></th>
-      <td>${node.state === "here" ? html`<span class="tone-good"><${Icon} name="done" /> here</span>` : html`<span class="tone-held"><${Icon} name="stopped" /> ${node.state}</span>`}${node.cause && html`<div class="dim small wrap">${node.cause}</div>`}</td>
-      <td>${amounts(node.held, node.resources)}</td><td>${(node.trials ?? []).slice(0, 12).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />`)}${(node.trials ?? []).length > 12 ? ` and ${node.trials.length - 12} more` : ""}</td>
-      <td><${Age} at=${node.joined_at} /></td><td>${node.heard_at ? html`<${Age} at=${node.heard_at} />` : html`<span class="dim">not known</span>`}</td><td>${bytes(node.disk_free_bytes)}</td></tr>`)}</tbody></table></div>
+  const [all, showAll] = useState(false);
+  const nodes = facts.nodes ?? [];
+  if (nodes.length === 0) return null;
+  const there = nodes.filter(({ state }) => state !== "left");
+  const gone = nodes.filter(({ state }) => state === "left").reverse();
+  const newest = gone.filter(({ is_earlier: is }) => !is).slice(0, NODES_LEFT);
+  const shown = [...there, ...(all ? gone : newest)];
+  const failed = new Map();
+  for (const { nodes: on } of facts.failures ?? []) for (const [name, trials] of Object.entries(on ?? {})) failed.set(name, (failed.get(name) ?? 0) + trials);
+  return html`<section class="card" id="nodes" aria-label="Nodes"><h2>Nodes <span class="dim">${there.length} here${gone.length > 0 && `, ${gone.length} left`}</span></h2>
+    ${there.length === 0 && facts.state === "live" && html`<${Empty}>No node is here. Trials start when one joins.<//>`}
+    ${shown.length > 0 && html`<div class="scroll" tabindex="0" role="group" aria-label="Table of nodes"><table class="plain nodes"><thead><tr><th scope="col">Node</th><th scope="col">State</th><th scope="col">In use</th><th scope="col">Trials</th><th scope="col" class="num">Failures</th><th scope="col">Joined</th><th scope="col">Last heard</th><th scope="col">Free disk</th></tr></thead>
+    <tbody>${shown.map((node) => html`<${NodeRow} key=${node.name} node=${node} failed=${failed.get(node.name) ?? 0} facts=${facts} store=${store} />`)}</tbody></table></div>`}
+    ${gone.length > newest.length && html`<button type="button" class="link" onClick=${() => showAll(!all)}>${all ? "Show fewer" : `Show ${count(gone.length - newest.length, "more node")} that ${gone.length - newest.length === 1 ? "has" : "have"} left`}</button>`}
   </section>`;
+}
+
+function NodeRow({ node, failed, facts, store }) {
+  const trials = node.trials ?? [];
+  const isHere = node.state === "here";
+  return html`<tr><th scope="row"><b>${node.name}</b>${node.hostname !== node.name && html` <span class="dim">${node.hostname}</span>`}</th>
+    <td class="cause"><span class=${`nowrap tone-${isHere ? "good" : "held"}`}><${Icon} name=${isHere ? "done" : "stopped"} /> ${node.state}${node.left_at && html` <${Age} at=${node.left_at} />`}</span>
+      ${node.cause && html`<div class="dim small wrap">${node.cause_short}</div>`}${node.cause && node.cause !== node.cause_short && html`<details class="small"><summary>whole message</summary><div class="wrap">${node.cause}</div></details>`}</td>
+    <td>${node.state === "left" ? "" : amounts(node.held, node.resources)}</td>
+    <td class="many">${trials.slice(0, 12).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />`)}${trials.length > 12 ? ` and ${trials.length - 12} more` : ""}</td>
+    <td class="num">${failed || ""}</td><td><${Age} at=${node.joined_at} /></td>
+    <td>${node.heard_at ? html`<${Age} at=${node.heard_at} />` : html`<span class="dim">not known</span>`}</td><td>${bytes(node.disk_free_bytes)}</td></tr>`;
 }
 
 export function Settings({ facts }) {

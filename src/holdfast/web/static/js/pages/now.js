@@ -87,9 +87,17 @@ export function Failures({ store, facts, onFilter, select }) {
   </section>`;
 }
 
+/** `on node a`, or `on nodes a (3), b (1)`: how many of the trials failed there. */
+function nodesOf({ node, nodes }) {
+  const found = Object.entries(nodes ?? {});
+  if (found.length < 2) return node && `on node ${node}`;
+  const more = found.length > SHOWN ? `, and ${found.length - SHOWN} more` : "";
+  return `on nodes ${found.slice(0, SHOWN).map(([name, trials]) => `${name} (${trials})`).join(", ")}${more}`;
+}
+
 function Cause({ cause, store, facts, select }) {
   const ids = cause.trial_ids ?? [cause.trial_id];
   return html`<li><div class="row at-top"><span class="tone-bad"><${Icon} name="failed" /></span><span class="grow"><b><${Long} text=${cause.headline ?? ""} length=${200} /></b></span></div>
-    <div class="small dim wrap">${[cause.where && `at ${cause.where}`, cause.node && `on node ${cause.node}`, cause.final === false && "retried"].filter(Boolean).join(" · ")}</div>
+    <div class="small dim wrap">${[cause.where && `at ${cause.where}`, nodesOf(cause), cause.final === false && "retried"].filter(Boolean).join(" · ")}</div>
     <div class="small">${count(cause.trials, "trial")}: ${ids.slice(0, 8).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />`)}${cause.trials > 8 ? `, and ${cause.trials - 8} more` : ""}${" · "}<a href=${trialHash(facts, cause.trial_id)}>traceback and logs</a>${ids.length > 1 && html` · <button type="button" class="link" onClick=${() => select(ids)}>select ${ids.length === cause.trials ? "them" : `the first ${ids.length}`}</button>`}</div></li>`;
 }

@@ -80,7 +80,7 @@ function Summary({ store, facts, trial, again }) {
       <div class="tile"><div class="label">Iteration</div><div class="figure">${trial.iteration.toLocaleString("en")}</div><div class="dim small">${trial.reported_at ? html`last report <${Age} at=${trial.reported_at} />` : "no report yet"}</div></div>
       <div class="tile"><div class="label">Trained for</div><div class="figure">${duration(trial.time_total_s)}</div>${trial.usage && html`<div class="dim small">${duration(trial.usage.cpu_s)} of CPU${trial.usage.memory_bytes > 0 ? `, ${bytes(trial.usage.memory_bytes)}` : ""}</div>`}</div>
       ${trial.failures > 0 && html`<div class="tile"><div class="label">Failures</div><div class="figure tone-bad">${trial.failures}</div><div class="dim small">see the attempts</div></div>`}
-      ${trial.node && html`<div class="tile"><div class="label">Node</div><div class="figure">${trial.node}</div></div>`}
+      ${trial.node && html`<${NodeTile} facts=${facts} trial=${trial} />`}
     </div>
     ${trial.paused && html`<p class="wrap why"><${Paused} trial=${trial} /></p>`}
     ${trial.why && html`<p class="wrap why"><${Long} text=${sentence(trial.why)} /></p>`}
@@ -92,6 +92,15 @@ function Summary({ store, facts, trial, again }) {
 /** Who has paused the trial, when, and whether it still runs. */
 const Paused = ({ trial: { paused, pausing } }) => html`${paused.by || "A person"} ${pausing ? "ordered a pause" : "paused it"} at ${clock(paused.at, now())} (<${Age} at=${paused.at} />).${pausing ? " It pauses at its next report with a checkpoint." : " It continues when a person resumes it."}`;
 
+/** Where it runs, or ran last, and what has become of the node. */
+function NodeTile({ facts, trial }) {
+  const nodes = [...new Set(trial.nodes)];
+  const runs = ["RUNNING", "STARTING", "STOPPING"].includes(trial.status);
+  const gone = (facts.nodes ?? []).filter(({ name, state }) => nodes.includes(name) && state !== "here");
+  const said = facts.state !== "live" || isFinal(trial.status) ? "" : gone.map(({ name, state }) => `${nodes.length > 1 ? `${name} ` : ""}${state === "left" ? "has left" : "is leaving"}`).join(", ");
+  return html`<div class="tile"><div class="label">${runs ? "" : "Last "}${runs ? "Node" : "node"}${nodes.length > 1 ? "s" : ""}</div><div class="figure">${nodes.join(", ")}</div><div class="dim small">${said}</div></div>`;
+}
+
 const ordinal = (n) => `${n.toLocaleString("en")}${n % 100 >= 11 && n % 100 <= 13 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] ?? "th"} best`;
 
 function Attempts({ attempts }) {
@@ -100,7 +109,8 @@ function Attempts({ attempts }) {
 
 function Attempt({ one }) {
   const ended = one.ended_at ?? now();
-  const place = [one.node && `node ${one.node}`, one.hostname, one.pid && `process ${one.pid}`].filter(Boolean).join(", ");
+  const nodes = one.nodes ?? [];
+  const place = [nodes.length > 0 && `${nodes.length > 1 ? "nodes" : "node"} ${nodes.join(", ")}`, one.hostname !== one.node && one.hostname, one.pid && `process ${one.pid}`].filter(Boolean).join(", ");
   return html`<li><div class="row"><b>Attempt ${one.attempt}</b><${State} of=${attemptEnd(one.end)} />
       <span>${one.to_iteration === null || one.to_iteration === undefined ? "" : iterations(one.from_iteration ?? 0, one.to_iteration)}${one.from_iteration > 0 ? `, from the checkpoint of iteration ${one.from_iteration}` : ""}</span>
       <span class="dim">${one.began_at ? `${clock(one.began_at, now())}, ${duration(ended - one.began_at)}` : ""}${place && ` · ${place}`}</span></div>
@@ -138,6 +148,7 @@ function Metrics({ trial, facts }) {
 function Output({ facts, trial, view, onView }) {
   const logs = trial.logs ?? [];
   return html`<section class="card" id="output" aria-label="Output"><h2>Output</h2>
+    ${trial.output_from && html`<p class="dim small">Node ${trial.output_from} sends the output to storage with each publication: the newest lines come later.</p>`}
     ${logs.length === 0 ? html`<${Empty}>This trial has no output file yet. It appears when the trial starts, unless the run has <code>log_to_file=False</code>.<//>`
       : html`<${LogView} facts=${facts} trial=${trial.trial_id} logs=${logs} follows=${!isFinal(trial.status) && facts.state === "live"} chosen=${view.log} onChoose=${(log) => onView({ log })} />`}
   </section>`;
@@ -154,7 +165,7 @@ function Checkpoints({ facts, trial }) {
       <tbody>${all.slice(0, shows ? all.length : CHECKPOINTS_SHOWN).map((one) => html`<tr key=${one.dirname}><th scope="row">${one.iteration} <span class="dim small mono nowrap">${one.dirname}</span></th><td class="nowrap">${one.score === null ? html`<span class="dim">${trial.checkpoint_metric ? "not known" : "no metric"}</span>` : html`<${Value} value=${one.score} />`}${one.is_best && html` <span class="star" title="The best of these checkpoints"><${Icon} name="star" /><span class="hidden">the best</span></span>`}</td><td>${one.is_newest && !one.why_kept.includes("the newest") ? "the newest; " : ""}${one.why_kept}${!one.committed && html` <span class="tone-held">not complete yet</span>`}</td>
         <td>${[one.here && "this machine", one.node && `node ${one.node}`, one.stored && "storage"].filter(Boolean).join(", ") || html`<span class="dim">missing</span>`}${facts.storage && !one.stored && html`<div class="dim small">not in storage</div>`}</td>
         <td class="nowrap">${bytes(one.size_bytes)}${one.files !== null && one.files !== undefined && html` <span class="dim small">${count(one.files, "file")}</span>`}</td>
-        <td>${one.here || one.stored ? html`<a class="nowrap" href=${api.checkpointUrl(facts.key, trial.trial_id, one.dirname)} download aria-label=${`Download ${one.dirname} as .tar`}>Download .tar</a>` : ""}</td></tr>`)}</tbody></table></div>
+        <td>${one.here || one.is_readable ? html`<a class="nowrap" href=${api.checkpointUrl(facts.key, trial.trial_id, one.dirname)} download aria-label=${`Download ${one.dirname} as .tar`}>Download .tar</a>` : html`<span class="dim small">${one.stored ? "to download it, open the page with the storage's URI" : one.node ? "to download once it is in storage" : ""}</span>`}</td></tr>`)}</tbody></table></div>
       ${all.length > CHECKPOINTS_SHOWN && html`<button type="button" class="link" onClick=${() => showAll(!shows)}>${shows ? `Show the first ${CHECKPOINTS_SHOWN}` : `Show all ${all.length}`}</button>`}`}
   </section>`;
 }
