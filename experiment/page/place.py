@@ -132,7 +132,7 @@ class Place:
                 return known
         if key not in self._names():
             raise ExperimentNotFound(f"{self.public} has no experiment {shown(key)}", key)
-        found = partial(find, self._path_of(key), self._settings, self._environ, asks=False)
+        found = partial(find, self._real_path_of(key), self._settings, self._environ, asks=False)
         try:
             made = FollowedExperiment(key, lambda kept: found(kept=kept))
         except NeverBegun:
@@ -163,6 +163,12 @@ class Place:
 
     def _path_of(self, key: str) -> str:
         return self._path if self.single is not None else path_in(self._path, key)
+
+    def _real_path_of(self, key: str) -> str:
+        """Without a link in it: one that is there later is nobody's but an attacker's."""
+        path = self._path_of(key)
+        here = Location.resolve(path, None, {}).local_path
+        return path if here is None else os.path.realpath(here)
 
     def _is_starting(self, key: str) -> bool:
         """Whether a process holds the lock of an experiment on this machine."""
