@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -34,6 +35,14 @@ _ORDER_S: Final = 10.0
 Answer = Callable[[FollowedExperiment, Request], dict[str, Any]]
 
 
+class _Whole(Route):
+    """A route of the whole path. Starlette's `$` also matches before a newline at the end."""
+
+    def __init__(self, path: str, endpoint: Any, *, methods: list[str]) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        self.path_regex = re.compile(self.path_regex.pattern.removesuffix("$") + r"\Z")
+
+
 class Page:
     """The answers of one server."""
 
@@ -63,8 +72,8 @@ class Page:
             f"{trial}/file": self.artifact,
             f"{trial}/checkpoint/{{dirname}}": self.checkpoint,
         }
-        made = [Route(path, explaining(answer), methods=["GET"]) for path, answer in gets.items()]
-        orders = Route("/api/e/{key}/orders", explaining(self.order), methods=["POST"])
+        made = [_Whole(path, explaining(answer), methods=["GET"]) for path, answer in gets.items()]
+        orders = _Whole("/api/e/{key}/orders", explaining(self.order), methods=["POST"])
         return [*made, orders]
 
     async def index(self, request: Request) -> Response:

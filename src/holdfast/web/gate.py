@@ -90,6 +90,8 @@ def asked_of(scope: Scope) -> Asked:
         cookies=headers.getlist("cookie"),
         content_types=headers.getlist("content-type"),
         lengths=headers.getlist("content-length"),
+        encodings=headers.getlist("transfer-encoding"),
+        version=scope["http_version"],
         fetch_site=headers.get("sec-fetch-site", ""),
         fetch_mode=headers.get("sec-fetch-mode", ""),
         local=str((scope.get("server") or ("",))[0] or ""),
@@ -101,7 +103,9 @@ def refusal(scope: Scope, refused: Refused) -> Response:
     if refused.again:
         page = f"{_AGAIN}</script><title>holdfast</title><p>{escape(refused.why)}."
         return Response(page, refused.status, media_type="text/html")
-    headers = {"allow": ", ".join(METHODS)} if refused.status == 405 else None
+    headers = {"allow": ", ".join(METHODS)} if refused.status == 405 else {}
+    if refused.ends:
+        headers["connection"] = "close"
     if "/api/" in scope["path"]:
         return failure(refused.status, refused.why, headers)
     return Response(f"{refused.why}.\n", refused.status, headers, media_type="text/plain")

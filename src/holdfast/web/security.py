@@ -63,6 +63,8 @@ class Asked:
     cookies: Sequence[str] = ()
     content_types: Sequence[str] = ()
     lengths: Sequence[str] = ()
+    encodings: Sequence[str] = ()
+    version: str = "1.1"
     fetch_site: str = ""
     fetch_mode: str = ""
     local: str = ""
@@ -80,11 +82,13 @@ class Admitted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """`again`: the browser may have the cookie, and withheld it because another site's page has
-    the link. It sends it for what this page loads, and if this page loads itself again."""
+    the link. It sends it for what this page loads, and if this page loads itself again. `ends`:
+    where the next request begins is not certain, so the connection ends."""
 
     status: int
     why: str
     again: bool = False
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,8 @@ class Access:
 
     def judge(self, asked: Asked) -> Verdict:
         """Whether to answer. The first rule that is broken decides."""
+        if (fault := _ambiguous(asked)) is not None:
+            return fault
         if asked.method not in METHODS:
             return Refused(status=405, why=f"use one of {', '.join(METHODS)}")
         name = _host_of(asked)
@@ -223,6 +229,21 @@ def _is_origin_of(origin: str, host: str) -> bool:
     scheme, _, rest = origin.lower().partition("://")
     port = _DEFAULT_PORTS.get(scheme)
     return port is not None and rest.removesuffix(port) == host.lower().removesuffix(port)
+
+
+def _ambiguous(asked: Asked) -> Refused | None:
+    """A proxy in front may see another end of such a request, and pass what follows as the request
+    of somebody else."""
+    has_length = any(text != "0" for text in asked.lengths)
+    if asked.version not in ("1.0", "1.1"):
+        return Refused(status=505, why="this server speaks HTTP/1.1", ends=True)
+    if asked.encodings and (asked.lengths or asked.version == "1.0"):
+        why = "Transfer-Encoding next to Content-Length, or in HTTP/1.0, is refused"
+    elif asked.method != "POST" and (asked.encodings or has_length):
+        why = "only a POST may have a body"
+    else:
+        return None
+    return Refused(status=400, why=why, ends=True)
 
 
 def _wrong_body(asked: Asked) -> Refused | None:
