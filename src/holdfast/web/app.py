@@ -64,9 +64,9 @@ class Page:
             "/api/e/{key}": self.shown(lambda e, _: e.facts()),
             "/api/e/{key}/trials": self.trials,
             "/api/e/{key}/stream": self.stream,
-            "/api/e/{key}/rows": self.shown(_rows),
-            "/api/e/{key}/importance": self.shown(_importance),
-            "/api/e/{key}/scheduler": self.shown(lambda e, _: dict(e.scheduler())),
+            "/api/e/{key}/rows": self.shown(_rows, is_costly=True),
+            "/api/e/{key}/importance": self.shown(_importance, is_costly=True),
+            "/api/e/{key}/scheduler": self.shown(lambda e, _: dict(e.scheduler()), is_costly=True),
             trial: self.shown(lambda e, r: e.trial(r.path_params["trial"])),
             f"{trial}/log/{{name:path}}": self.shown(_log),
             f"{trial}/file": self.artifact,
@@ -102,7 +102,10 @@ class Page:
 
     async def sizes(self, request: Request) -> Response:
         """The size of each experiment, which takes long in storage."""
-        return await self._read(lambda: json_answer(request, as_json(self._place.sizes())))
+        data = await self._following.readers.read_once(
+            "sizes", lambda: as_json(self._place.sizes())
+        )
+        return json_answer(request, data)
 
     async def listing_stream(self, request: Request) -> Response:
         """The list again, whenever it changes."""
@@ -113,7 +116,8 @@ class Page:
     async def trials(self, request: Request) -> Response:
         """The table of an experiment."""
         watched = await self._following.experiment(request.path_params["key"])
-        return await self._read(lambda: json_answer(request, watched.trials()))
+        data = await watched.trials()
+        return await self._read(lambda: json_answer(request, data))
 
     async def stream(self, request: Request) -> Response:
         """The changes of an experiment."""
@@ -148,18 +152,25 @@ class Page:
             return failure(409, str(error))
         return json_answer(request, as_json({"text": text}))
 
-    def shown(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint whose answer is of one experiment, as it is now."""
+    def shown(
+        self, answer: Answer, *, is_costly: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint whose answer is of one experiment, as it is now. One that `is_costly` is
+        computed once for all requests of the same that come meanwhile."""
 
         async def endpoint(request: Request) -> Response:
             watched = await self._following.experiment(request.path_params["key"])
             experiment = watched.experiment
 
-            def read() -> Response:
+            def read() -> bytes:
                 experiment.look(with_history=False)
-                return json_answer(request, as_json(answer(experiment, request)))
+                return as_json(answer(experiment, request))
 
-            return await self._read(read)
+            if not is_costly:
+                return await self._read(lambda: json_answer(request, read()))
+            what = (watched, request.scope["path"], request.scope["query_string"])
+            data = await self._following.readers.read_once(what, read)
+            return await self._read(lambda: json_answer(request, data))
 
         return endpoint
 
