@@ -17,6 +17,7 @@ from tests.frameworks.searches import FLAT, Config, SearchContract, killed_and_w
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Creating a tensor from a list:UserWarning"),
 ]
 
 
