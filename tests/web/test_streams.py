@@ -331,6 +331,31 @@ def test_the_number_of_connections_is_limited(
     assert browser.get("/api/about").status == 200
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "GET /api/about HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "POST /api/e/digits/orders HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n",
+        "POST /no HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nOrigin: http://{host}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n",
+    ],
+)
+def test_who_is_refused_keeps_no_place(
+    serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    """Neither a stranger, nor one who does not send what was announced."""
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    strangers = []
+    for _ in range(4):
+        sock = socket.create_connection(("127.0.0.1", serving.address.port), timeout=PATIENCE_S)
+        sock.sendall(sent.format(host=browser.host, cookie=browser.cookie).encode())
+        strangers.append(sock)
+        assert is_cut(sock)
+    assert browser.get("/api/about").status == 200
+    for sock in strangers:
+        sock.close()
+
+
 def test_connections_that_say_nothing_make_room_for_one_that_does(
     serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

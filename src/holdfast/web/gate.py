@@ -99,13 +99,17 @@ def asked_of(scope: Scope) -> Asked:
 
 
 def refusal(scope: Scope, refused: Refused) -> Response:
-    """In words: as JSON for the page's scripts, as text for a person."""
+    """In words: as JSON for the page's scripts, as text for a person.
+
+    The connection ends: a stranger keeps no place, and what follows a request whose end is not
+    certain is not read.
+    """
+    headers = {"connection": "close"}
     if refused.again:
         page = f"{_AGAIN}</script><title>holdfast</title><p>{escape(refused.why)}."
-        return Response(page, refused.status, media_type="text/html")
-    headers = {"allow": ", ".join(METHODS)} if refused.status == 405 else {}
-    if refused.ends:
-        headers["connection"] = "close"
+        return Response(page, refused.status, headers, media_type="text/html")
+    if refused.status == 405:
+        headers["allow"] = ", ".join(METHODS)
     if "/api/" in scope["path"]:
         return failure(refused.status, refused.why, headers)
     return Response(f"{refused.why}.\n", refused.status, headers, media_type="text/plain")

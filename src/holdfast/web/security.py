@@ -82,13 +82,11 @@ class Admitted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """`again`: the browser may have the cookie, and withheld it because another site's page has
-    the link. It sends it for what this page loads, and if this page loads itself again. `ends`:
-    where the next request begins is not certain, so the connection ends."""
+    the link. It sends it for what this page loads, and if this page loads itself again."""
 
     status: int
     why: str
     again: bool = False
-    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,14 +234,14 @@ def _ambiguous(asked: Asked) -> Refused | None:
     of somebody else."""
     has_length = any(text != "0" for text in asked.lengths)
     if asked.version not in ("1.0", "1.1"):
-        return Refused(status=505, why="this server speaks HTTP/1.1", ends=True)
+        return Refused(status=505, why="this server speaks HTTP/1.1")
     if asked.encodings and (asked.lengths or asked.version == "1.0"):
         why = "Transfer-Encoding next to Content-Length, or in HTTP/1.0, is refused"
     elif asked.method != "POST" and (asked.encodings or has_length):
         why = "only a POST may have a body"
     else:
         return None
-    return Refused(status=400, why=why, ends=True)
+    return Refused(status=400, why=why)
 
 
 def _wrong_body(asked: Asked) -> Refused | None:
