@@ -410,6 +410,15 @@ class TestSeveralRequests:
         hidden = self.head(browser, "GET /api/about HTTP/1.1")
         assert self.statuses(browser.port, order + body.encode() + hidden) == [400]
 
+    @pytest.mark.parametrize("long", ["GET /{} HTTP/1.1", "GET /?{} HTTP/1.1"])
+    def test_a_long_head_is_refused(self, browser: Browser, long: str) -> None:
+        """Also one that arrives as a whole, which h11 would take."""
+        known = self.head(browser, "GET /api/about HTTP/1.1")
+        headers = self.head(browser, "GET /api/about HTTP/1.1", "X: " + "x" * 70_000)
+        target = self.head(browser, long.format("x" * 70_000))
+        for sent in (headers, target):
+            assert self.statuses(browser.port, sent + known) in ([400], [431])
+
     def test_a_get_has_no_body(self, browser: Browser) -> None:
         hidden = self.head(browser, "GET /api/about HTTP/1.1")
         length = f"Content-Length: {len(hidden)}"

@@ -243,6 +243,7 @@ def test_a_large_body_is_refused_before_it_is_read(length: str) -> None:
         (replace(GET, lengths=["5"]), 400),
         (replace(GET, method="OPTIONS", lengths=["5"]), 400),
         (replace(GET, version="2.0"), 505),
+        (replace(GET, head_bytes=100_000), 431),
         (replace(GET, version="0.9"), 505),
     ],
 )

@@ -92,10 +92,16 @@ def asked_of(scope: Scope) -> Asked:
         lengths=headers.getlist("content-length"),
         encodings=headers.getlist("transfer-encoding"),
         version=scope["http_version"],
+        head_bytes=_head_bytes(scope),
         fetch_site=headers.get("sec-fetch-site", ""),
         fetch_mode=headers.get("sec-fetch-mode", ""),
         local=str((scope.get("server") or ("",))[0] or ""),
     )
+
+
+def _head_bytes(scope: Scope) -> int:
+    fields = sum(len(name) + len(text) + 4 for name, text in scope["headers"])
+    return fields + len(scope["raw_path"]) + len(scope["query_string"])
 
 
 def refusal(scope: Scope, refused: Refused) -> Response:
