@@ -122,13 +122,15 @@ class SearchContract:
     """`made` is the search under test.
 
     `count` trials, of which at most the first `begun` are drawn at random, are enough to be better
-    than all but this `part` of random searches.
+    than all but this `part` of random searches. After these `begun`, at least one of the next
+    `depends` suggestions depends on the result before them.
     """
 
     seeded: ClassVar[str] = "seed"
     count: ClassVar[int] = 30
     begun: ClassVar[int] = 10
     part: ClassVar[float] = 0.25
+    depends: ClassVar[int] = 3
     takes_conditions: ClassVar[bool] = True
     takes_normal: ClassVar[bool] = True
 
@@ -186,7 +188,7 @@ class SearchContract:
             assert search.take_added("tadded", {"x": -4.0})
             ended(search, "added", loss)
             found = []
-            for trial in range(self.begun, self.begun + 3):
+            for trial in range(self.begun, self.begun + self.depends):
                 found.append(suggested(search, trial))
                 ended(search, trial, by_x(found[-1]))
             return found

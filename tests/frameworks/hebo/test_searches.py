@@ -25,6 +25,7 @@ class TestHEBO(SearchContract):
     seeded: ClassVar[str] = "random_state_seed"
     count: ClassVar[int] = 9
     begun: ClassVar[int] = 4
+    depends: ClassVar[int] = 1
     takes_conditions: ClassVar[bool] = False
     takes_normal: ClassVar[bool] = False
 
