@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Surroundings
 from holdfast.experiment.control.machine_resources import MachineResources
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.experiment.folder.layout import Layout

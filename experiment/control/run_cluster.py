@@ -13,7 +13,7 @@ from holdfast import ray_path
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.run_nodes import NodeChanges, RunNodes
 from holdfast.experiment.control.scaling import ElasticSize
 from holdfast.experiment.control.services import keeper_settings

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.replay import Change
 from holdfast.experiment.control.user_threads import UserThread
 from holdfast.experiment.records.rows import newest_row
@@ -194,6 +194,8 @@ class SearchThread:
         if isinstance(answer, Suggested):
             answer = replace(answer, unheard=min(self._calls_made - calls_made, _MOST_UNHEARD))
         self._post(answer)
+        if self._proposer.unlearned:
+            self._warn(self._proposer.unlearned)
 
     def _answer(self, answer: Suggested | SearchEnded) -> None:
         if isinstance(answer, SearchEnded) and self._proposer.ended_because:

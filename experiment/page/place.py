@@ -165,7 +165,7 @@ class Place:
 
     def _found(self, key: str, kept: KeptRecords) -> LocatedExperiment:
         settings, environ = self._settings, self._environ
-        found = find(self._path_of(key), settings, environ, asks=False, kept=kept)
+        found = find(self._real_path_of(key), settings, environ, asks=False, kept=kept)
         return with_storage(found, settings, environ)
 
     def _names(self) -> list[str]:
@@ -176,6 +176,12 @@ class Place:
 
     def _path_of(self, key: str) -> str:
         return self._path if self.single is not None else path_in(self._path, key)
+
+    def _real_path_of(self, key: str) -> str:
+        """Without a link in it: one that is there later is nobody's but an attacker's."""
+        path = self._path_of(key)
+        here = Location.resolve(path, None, {}).local_path
+        return path if here is None else os.path.realpath(here)
 
     def _is_starting(self, key: str) -> bool:
         """Whether a process holds the lock of an experiment on this machine."""

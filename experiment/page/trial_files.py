@@ -1,15 +1,16 @@
 """The files of a trial, here or in storage: what there is, and their bytes.
 
 Names come from a URL or from a folder that another user may have written. A path is opened part by
-part without following a link, and only a regular file is read.
+part without following a link, and only a regular file is read (`open_inside`).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,7 @@ from holdfast.experiment.folder.trial_folder import read_from
 from holdfast.syncer.artifacts.plan import INDEX_NAME, LISTING_NAME
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.files.inside import folder_inside, folder_within, open_inside
 from holdfast.syncer.files.regular import NotRegular
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
@@ -38,8 +40,6 @@ _MOST_LISTED: Final = 1_000
 _MOST_VISITED: Final = 20_000
 _DEEPEST: Final = 16
 _LONGEST: Final = 4_096
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _IMAGES: Final = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -87,13 +87,11 @@ def artifacts_of(
     experiment: LocatedExperiment, trial: Trial, log_names: Sequence[str]
 ) -> FoundFiles:
     """The user's files in the trial's folder. Raises LeadsElsewhere, StorageError, OSError."""
-    layout = layout_of(experiment, trial, "")
-    if layout is None:
+    root = root_of(experiment, trial, "")
+    if root is None:
         return _stored_artifacts(experiment.read.location, trial, log_names)
-    folder = layout.trial(trial.spec)
-    check_folder(folder)
-    visited, found, more = 0, list[Listed](), 0
-    for path, size in _walk(folder, "", 0):
+    dirname, visited, found, more = trial.spec.dirname, 0, list[Listed](), 0
+    for path, size in _walk(lambda: folder_inside(root, dirname), "", 0):
         visited += 1
         if visited > _MOST_VISITED:
             more += 1
@@ -101,7 +99,7 @@ def artifacts_of(
         if not _is_artifact(path, log_names):
             continue
         if len(found) < _MOST_LISTED:
-            found.append(Listed(path, size, _image_type(folder, path)))
+            found.append(Listed(path, size, _image_type(root, dirname, path)))
         else:
             more += 1
     return FoundFiles(sorted(found), more)
@@ -129,23 +127,54 @@ def _is_artifact(path: str, log_names: Sequence[str]) -> bool:
     )
 
 
-def _walk(folder: Path, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
+def root_of(experiment: LocatedExperiment, trial: Trial, name: str) -> Path | None:
+    """The folder of the experiment that has the newest content of this file of the trial; None if
+    a storage has it that is not a directory of this machine. Raises LeadsElsewhere."""
+    layout = layout_of(experiment, trial, name)
+    if layout is not None:
+        check_folder(layout.trial(trial.spec))
+        return layout.root
+    stored = experiment.read.location.local_path
+    return None if stored is None else Path(os.path.realpath(stored))
+
+
+def _walk(open_folder: Callable[[], int], prefix: str, depth: int) -> Iterator[tuple[str, int]]:
     """Regular files below a folder; no link is followed."""
+    try:
+        folder = open_folder()
+    except (FileNotFoundError, PermissionError, NotRegular):
+        return
     try:
         with os.scandir(folder) as entries:
             known = sorted(entries, key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return
-    for entry in known:
-        path = f"{prefix}{entry.name}"
-        if entry.is_dir(follow_symlinks=False):
-            if depth < _DEEPEST and not (not prefix and is_checkpoint(entry.name)):
-                yield from _walk(Path(entry.path), f"{path}/", depth + 1)
-        elif entry.is_file(follow_symlinks=False):
-            try:
-                yield path, entry.stat(follow_symlinks=False).st_size
-            except FileNotFoundError:
-                continue
+        for entry in known:
+            path = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                if depth < _DEEPEST and not (not prefix and is_checkpoint(entry.name)):
+                    below = partial(folder_within, folder, entry.name)
+                    yield from _walk(below, f"{path}/", depth + 1)
+            elif entry.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError):
+                    yield path, entry.stat(follow_symlinks=False).st_size
+    finally:
+        os.close(folder)
+
+
+def sizes_in(root: Path, dirname: str) -> dict[str, int]:
+    """The size of each file in a trial's folder by name; empty if there is no such folder."""
+    try:
+        folder = folder_inside(root, dirname)
+    except FileNotFoundError:
+        return {}
+    found = dict[str, int]()
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found[entry.name] = entry.stat(follow_symlinks=False).st_size
+    finally:
+        os.close(folder)
+    return found
 
 
 def _is_plain(path: str) -> bool:
@@ -163,11 +192,11 @@ def _named(path: str) -> str:
     return _IMAGES.get(os.path.splitext(path)[1].lower(), "")
 
 
-def _image_type(folder: Path, path: str) -> str:
+def _image_type(root: Path, dirname: str, path: str) -> str:
     if not _named(path):
         return ""
     try:
-        with os.fdopen(open_inside(folder, path), "rb") as file:
+        with open_inside(root, f"{dirname}/{path}") as file:
             return _image(path, file.read(_MAGIC_BYTES))
     except OSError:
         return ""
@@ -183,40 +212,6 @@ def _type_of(data: bytes) -> str:
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ""
 
 
-def open_inside(folder: Path, path: str) -> int:
-    """A descriptor of a regular file below a folder. Raises NotRegular for a link, a pipe, a
-    device or a folder, also on the way, and OSError."""
-    *above, name = path.split("/")
-    at = os.open(folder, _FOLDER)
-    try:
-        for part in above:
-            at, before = _opened(part, _FOLDER, at), at
-            os.close(before)
-        descriptor = _opened(name, _FILE, at)
-    finally:
-        os.close(at)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _not_regular(path)
-    return descriptor
-
-
-def _opened(name: str, flags: int, folder: int) -> int:
-    try:
-        return os.open(name, flags, dir_fd=folder)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO) or (
-            error.errno == errno.ENOTDIR and flags == _FOLDER
-        ):
-            raise _not_regular(name) from error
-        raise
-
-
-def _not_regular(path: str) -> NotRegular:
-    said = "it is a link, a folder or a device, and only regular files are shown"
-    return NotRegular(errno.EINVAL, said, path)
-
-
 def artifact(experiment: LocatedExperiment, trial: Trial, path: str) -> Download:
     """A file in the trial's folder.
 
@@ -224,14 +219,12 @@ def artifact(experiment: LocatedExperiment, trial: Trial, path: str) -> Download
     """
     if not _is_plain(path) or path.split("/")[-1] == MANIFEST_NAME:
         raise NotThere(f"{path[:200]!r} is not the path of a file in the folder of the trial")
-    layout = layout_of(experiment, trial, path)
-    name = path.rpartition("/")[2]
-    if layout is None:
-        return _stored_file(experiment.read.location.child(trial.spec.dirname), path, name)
-    folder = layout.trial(trial.spec)
-    check_folder(folder)
+    root, dirname, name = root_of(experiment, trial, path), trial.spec.dirname, path.split("/")[-1]
+    if root is None:
+        return _stored_file(experiment.read.location.child(dirname), path, name)
+    inside = f"{dirname}/{path}"
     try:
-        with os.fdopen(open_inside(folder, path), "rb") as file:
+        with open_inside(root, inside) as file:
             size, first = os.fstat(file.fileno()).st_size, file.read(_MAGIC_BYTES)
     except FileNotFoundError:
         raise NotThere(f"trial {trial.trial_id} has no file {path!r}") from None
@@ -239,7 +232,7 @@ def artifact(experiment: LocatedExperiment, trial: Trial, path: str) -> Download
         name=name,
         media_type=_image(path, first),
         size_bytes=size,
-        pieces=pieces_of(folder, path, size),
+        pieces=pieces_of(root, inside, size),
     )
 
 
@@ -249,9 +242,9 @@ def _image(path: str, first: bytes) -> str:
     return named if named and _type_of(first) == named else ""
 
 
-def pieces_of(folder: Path, path: str, size: int) -> Iterator[bytes]:
-    """`size` bytes of a file, which is opened when they are read. Raises OSError."""
-    with os.fdopen(open_inside(folder, path), "rb") as file:
+def pieces_of(root: Path, path: str, size: int) -> Iterator[bytes]:
+    """`size` bytes of a file below `root`, which is opened when they are read. Raises OSError."""
+    with open_inside(root, path) as file:
         yield from exactly(file, size)
 
 

@@ -6,7 +6,6 @@ import codecs
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,17 +15,16 @@ from holdfast.experiment.browse.logs import (
     check_reachable,
     layout_of,
     log_names,
-    piece_from,
     sender_of,
 )
 from holdfast.experiment.browse.overview import trial_as_json
 from holdfast.experiment.folder.containment import LeadsElsewhere
 from holdfast.experiment.folder.layout import ERROR, STDOUT, of_rank_0
-from holdfast.experiment.folder.trial_folder import list_folder
+from holdfast.experiment.folder.trial_folder import list_folder, read_from
 from holdfast.experiment.page.attempts import attempts_of
 from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.tar import is_here
-from holdfast.experiment.page.trial_files import NotThere, artifacts_of
+from holdfast.experiment.page.trial_files import NotThere, artifacts_of, root_of, sizes_in
 from holdfast.experiment.page.values import json_value, shortened
 from holdfast.experiment.progress.finished_stats import finite
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
@@ -35,6 +33,7 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.retention import ranked
 from holdfast.syncer.errors import StorageError
+from holdfast.syncer.files.inside import open_inside
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Trial
@@ -200,20 +199,20 @@ def logs_of(
     experiment: LocatedExperiment, trial: Trial, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """The outputs of the trial and of its ranks, and its errors."""
-    layout = layout_of(experiment, trial, names[0])
-    if layout is None:
+    root = root_of(experiment, trial, names[0])
+    if root is None:
         there = list_folder(experiment.read.location.child(trial.spec.dirname))
-        folder = None
+        sizes = dict[str, int]()
     else:
-        folder = layout.trial(trial.spec)
-        there = sorted(os.listdir(folder)) if is_here(folder) else []
+        sizes = sizes_in(root, trial.spec.dirname)
+        there = sorted(sizes)
     ranks = [name for name in there if of_rank_0(name) in names and name not in names]
     ranks.sort(key=lambda name: (int(name.rpartition("-")[2][:9]), name))
     shown = [*names, *ranks[:_MOST_RANKS]]
     if ERROR in there:
         shown.append(ERROR)
     return [
-        {"name": name, "label": _label(name, names), "size_bytes": _size(folder, name)}
+        {"name": name, "label": _label(name, names), "size_bytes": sizes.get(name)}
         for name in shown
     ]
 
@@ -226,38 +225,54 @@ def _label(name: str, names: Sequence[str]) -> str:
     return stream if base == name else f"{stream} of rank {name.rpartition('-')[2]}"
 
 
-def _size(folder: Path | None, name: str) -> int | None:
-    try:
-        return None if folder is None else os.lstat(folder / name).st_size
-    except OSError:
-        return None
-
-
 def read_log(
     experiment: LocatedExperiment, trial: Trial, name: str, offset: int
 ) -> dict[str, Any]:
     """The answer of api/e/KEY/t/ID/log/NAME; an empty one for a log that is not there yet.
 
-    Raises NotThere, NoSuchLog, LeadsElsewhere, NotRegular, StorageError, OSError.
+    `is_anew`: the log is shorter than `offset`, and is read from its beginning again. Raises
+    NotThere, NoSuchLog, LeadsElsewhere, NotRegular, StorageError, OSError.
     """
     names = log_names(experiment.machine.spec)
     if of_rank_0(name) not in names and name != ERROR:
         raise NotThere(f"trial {trial.trial_id} has no output {name[:100]!r}")
     check_reachable(experiment, trial, name)
-    found = piece_from(experiment, trial, name, max(0, offset))
-    if found is None:
-        return {"size": 0, "offset": 0, "text": "", "next": 0}
-    size, data = found
-    begin = max(0, size + offset) if offset < 0 else offset
-    if begin > size:  # it has been written anew
-        begin = 0
-    if begin != offset:
-        size, data = piece_from(experiment, trial, name, begin) or (0, b"")
+    size, begin, data = _piece(experiment, trial, name, offset)
     if offset < 0 < begin:
         skipped = _continuation(data)
         begin, data = begin + skipped, data[skipped:]
-    text, used = _decoded(data[:_TEXT_BYTES], is_end=False)
-    return {"size": size, "offset": begin, "text": text, "next": begin + used}
+    text, used = _decoded(data, is_end=False)
+    # Its file was cut, or replaced by a shorter one.
+    is_anew = offset > size
+    return {"size": size, "offset": begin, "text": text, "next": begin + used, "is_anew": is_anew}
+
+
+def _piece(
+    experiment: LocatedExperiment, trial: Trial, name: str, offset: int
+) -> tuple[int, int, bytes]:
+    """The size of a log, an offset in it, and some bytes from there on: from `offset`, counted
+    from the end if it is negative, or from the beginning if that is beyond the end."""
+    root, dirname = root_of(experiment, trial, name), trial.spec.dirname
+    if root is None:
+        folder = experiment.read.location.child(dirname)
+        found = read_from(folder, name, max(0, offset), _TEXT_BYTES)
+        size = 0 if found is None else found[0]
+        begin = _begin(offset, size)
+        if begin != offset:
+            found = read_from(folder, name, begin, _TEXT_BYTES)
+        return size, begin, b"" if found is None else found[1]
+    try:
+        with open_inside(root, f"{dirname}/{name}") as file:
+            size = os.fstat(file.fileno()).st_size
+            begin = _begin(offset, size)
+            file.seek(begin)
+            return size, begin, file.read(_TEXT_BYTES)
+    except FileNotFoundError:
+        return 0, 0, b""
+
+
+def _begin(offset: int, size: int) -> int:
+    return max(0, size + offset) if offset < 0 else offset if offset <= size else 0
 
 
 def _continuation(data: bytes) -> int:

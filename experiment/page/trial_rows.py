@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 from holdfast.experiment.folder.layout import PROGRESS, RESULTS
 from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
 from holdfast.experiment.page.curve import Curve, Point, Wanted, add_lines, add_table
-from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.files.inside import open_inside
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
@@ -112,7 +112,7 @@ def read_curves(
 
 def _read_here(curve: Curve, folder: Path) -> None:
     try:
-        with open_regular(folder / PROGRESS) as file:
+        with open_inside(folder.parent, f"{folder.name}/{PROGRESS}") as file:
             add_table(curve, _lines(file))
     except FileNotFoundError:
         pass
@@ -132,7 +132,7 @@ def _lines(file: BinaryIO) -> Iterator[str]:
 def _read_rest(curve: Curve, folder: Path) -> None:
     """Rows that progress.csv lacks so far, from the end of result.json."""
     try:
-        with open_regular(folder / RESULTS) as file:
+        with open_inside(folder.parent, f"{folder.name}/{RESULTS}") as file:
             size = os.fstat(file.fileno()).st_size
             if size > _TAIL_BYTES:
                 file.seek(size - _TAIL_BYTES)

@@ -10,9 +10,9 @@ from holdfast import ray_path
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.machine_resources import MachineResources
-from holdfast.experiment.control.naming import Naming
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.naming import Naming
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command

@@ -64,6 +64,10 @@ def flat_loss(config: Mapping[str, Any]) -> float:
     )
 
 
+def by_x(config: Mapping[str, Any]) -> float:
+    return float((config["x"] - 1) ** 2)
+
+
 def by_chance(count: int, part: float) -> float:
     """The loss that this fraction of random searches with as many trials reaches."""
     parameters = Parameters(FLAT, who="chance")
@@ -118,13 +122,15 @@ class SearchContract:
     """`made` is the search under test.
 
     `count` trials, of which at most the first `begun` are drawn at random, are enough to be better
-    than all but this `part` of random searches.
+    than all but this `part` of random searches. After these `begun`, at least one of the next
+    `depends` suggestions depends on the result before them.
     """
 
     seeded: ClassVar[str] = "seed"
     count: ClassVar[int] = 30
     begun: ClassVar[int] = 10
     part: ClassVar[float] = 0.25
+    depends: ClassVar[int] = 3
     takes_conditions: ClassVar[bool] = True
     takes_normal: ClassVar[bool] = True
 
@@ -165,6 +171,31 @@ class SearchContract:
         again, heard_again = searching(answers)
         assert heard_again == heard
         assert suggested(again, "next") == suggested(search, "next")
+
+    def test_the_result_of_an_added_config_reaches_the_library(self) -> None:
+        """What it suggests next depends on that result, and on it alone: all else is the same."""
+        space = {"x": tune.uniform(-5, 5)}
+
+        def after(loss: float, *, is_restored: bool) -> list[Config]:
+            search = opened(self.made(**{self.seeded: 5}), space)
+            first = opened(self.made(**{self.seeded: 5}), space)
+            for trial, config in enumerate(ran(first, self.begun, by_x)):
+                if is_restored:
+                    search.recall(f"t{trial}", config)
+                else:
+                    assert suggested(search, trial) == config
+                ended(search, trial, by_x(config))
+            assert search.take_added("tadded", {"x": -4.0})
+            ended(search, "added", loss)
+            found = []
+            for trial in range(self.begun, self.begun + self.depends):
+                found.append(suggested(search, trial))
+                ended(search, trial, by_x(found[-1]))
+            return found
+
+        good, bad = (after(loss, is_restored=False) for loss in (-1.0, 1_000.0))
+        assert good != bad
+        assert after(-1.0, is_restored=True) == good
 
     def test_each_config_is_one_of_the_space(self, run: list[Config]) -> None:
         parameters = Parameters(FLAT, who="the test")

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 import pytest
@@ -93,6 +94,11 @@ def test_the_page_and_its_files_come_with_a_policy_and_a_tag(browser: Browser) -
         "/static/js/%00.js",
         "/static/vendor/README.md",
         "/static/index.html/",
+        "/static/index.html%0a",
+        "/static/index.html%0d%0aX:%201",
+        "/static/%252e%252e/app.py",
+        "/%0a",
+        "/api/about%0a",
         "/app.py",
         "//etc/passwd",
         "/api",
@@ -111,7 +117,9 @@ def test_the_page_and_its_files_come_with_a_policy_and_a_tag(browser: Browser) -
         "/api/e/no-such",
         "/api/e/digits/t/no-such",
         "/api/e/digits/t/..",
+        "/api/e/digits/t/d2a66_00000%0a",
         "/api/e/digits/t/d2a66_00000/log/no-such?offset=0",
+        "/api/e/digits/t/d2a66_00000/log/stdout%0a",
         "/api/e/digits/t/d2a66_00000/log/../params.json",
         "/api/e/digits/t/d2a66_00000/log/%2fetc%2fpasswd",
         "/api/e/digits/t/d2a66_00000/checkpoint/..",
@@ -343,6 +351,86 @@ def test_what_is_not_http_gets_an_answer_with_the_same_headers(
         assert b"x-content-type-options: nosniff" in head
         assert b"content-security-policy: default-src 'none'" in head
         assert len(body) < 200
+
+
+class TestSeveralRequests:
+    """Of one connection. The answers come in the order of the requests, and none is of bytes that
+    another reader of the connection takes for the body of the request before."""
+
+    @staticmethod
+    def head(browser: Browser, line: str, *more: str) -> bytes:
+        lines = [line, f"Host: {browser.host}", f"Cookie: {browser.cookie}", *more]
+        return "\r\n".join([*lines, "", ""]).encode()
+
+    @staticmethod
+    def statuses(port: int, sent: bytes) -> list[int]:
+        """Of the answers until the server ends the connection."""
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as sock:
+            sock.sendall(sent)
+            with sock.makefile("rb") as file:
+                found = []
+                while line := file.readline():
+                    assert line.startswith(b"HTTP/1.1 ")
+                    found.append(int(line.split()[1]))
+                    fields = dict(one.split(": ", 1) for one in lines_of(file))
+                    assert file.read(int(fields["content-length"]))
+                return found
+
+    def test_each_is_answered_in_its_turn(self, browser: Browser) -> None:
+        known = self.head(browser, "GET /api/about HTTP/1.1")
+        unknown = self.head(browser, "GET /no HTTP/1.1")
+        post = ("Content-Type: application/json", "Content-Length: 2")
+        own = f"Origin: http://{browser.host}"
+        order = self.head(browser, f"POST {TestOrders.PATH} HTTP/1.1", *post, own) + b"{}"
+        last = self.head(browser, "GET /api/about HTTP/1.1", "Connection: close")
+        sent = known + unknown + order + known + last + known
+        assert self.statuses(browser.port, sent) == [200, 404, 400, 200, 200]
+
+    @pytest.mark.parametrize(
+        ("more", "body"),
+        [
+            (["Content-Length: 5", "Transfer-Encoding: chunked"], "0\r\n\r\n"),
+            (["Transfer-Encoding: chunked", "Content-Length: 5"], "0\r\n\r\n"),
+            (["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"], "0\r\n\r\n"),
+            (["Transfer-Encoding: gzip, chunked"], "0\r\n\r\n"),
+            (["Transfer-Encoding: xchunked"], "0\r\n\r\n"),
+            (["Transfer-Encoding : chunked"], "0\r\n\r\n"),
+            (["Content-Length: 5", "Content-Length: 2"], "{}"),
+            (["Content-Length: +2"], "{}"),
+            (["Content-Length: 0x2"], "{}"),
+            (["Transfer-Encoding: chunked"], "2\r\n{}XX0\r\n\r\n"),
+            (["Transfer-Encoding: chunked"], "-1\r\n{}\r\n0\r\n\r\n"),
+        ],
+    )
+    def test_nothing_follows_one_whose_end_is_not_certain(
+        self, browser: Browser, more: list[str], body: str
+    ) -> None:
+        own = (f"Origin: http://{browser.host}", "Content-Type: application/json")
+        order = self.head(browser, f"POST {TestOrders.PATH} HTTP/1.1", *own, *more)
+        hidden = self.head(browser, "GET /api/about HTTP/1.1")
+        assert self.statuses(browser.port, order + body.encode() + hidden) == [400]
+
+    @pytest.mark.parametrize("long", ["GET /{} HTTP/1.1", "GET /?{} HTTP/1.1"])
+    def test_a_long_head_is_refused(self, browser: Browser, long: str) -> None:
+        """Also one that arrives as a whole, which h11 would take."""
+        known = self.head(browser, "GET /api/about HTTP/1.1")
+        headers = self.head(browser, "GET /api/about HTTP/1.1", "X: " + "x" * 70_000)
+        target = self.head(browser, long.format("x" * 70_000))
+        for sent in (headers, target):
+            assert self.statuses(browser.port, sent + known) in ([400], [431])
+
+    def test_a_get_has_no_body(self, browser: Browser) -> None:
+        hidden = self.head(browser, "GET /api/about HTTP/1.1")
+        length = f"Content-Length: {len(hidden)}"
+        assert self.statuses(
+            browser.port, self.head(browser, "GET / HTTP/1.1", length) + hidden * 2
+        ) == [400]
+
+
+def lines_of(file: BinaryIO) -> Iterator[str]:
+    while line := file.readline().rstrip().decode():
+        name, _, text = line.partition(": ")
+        yield f"{name.lower()}: {text}"
 
 
 def test_websockets_are_not_spoken(browser: Browser) -> None:

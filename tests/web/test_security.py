@@ -234,6 +234,35 @@ def test_a_large_body_is_refused_before_it_is_read(length: str) -> None:
     assert isinstance(ACCESS.judge(replace(POST, lengths=[str(LARGEST_BODY)])), Admitted)
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (replace(POST, lengths=["2"], encodings=["chunked"]), 400),
+        (replace(POST, encodings=["chunked"], version="1.0"), 400),
+        (replace(GET, encodings=["chunked"]), 400),
+        (replace(GET, lengths=["5"]), 400),
+        (replace(GET, method="OPTIONS", lengths=["5"]), 400),
+        (replace(GET, version="2.0"), 505),
+        (replace(GET, head_bytes=100_000), 431),
+        (replace(GET, version="0.9"), 505),
+    ],
+)
+def test_a_request_whose_end_is_not_certain_is_refused(asked: Asked, status: int) -> None:
+    assert refused(asked)[0] == status
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        replace(GET, lengths=["0"]),
+        replace(GET, version="1.0"),
+        replace(POST, encodings=["chunked"]),
+    ],
+)
+def test_a_request_whose_end_is_certain_is_admitted(asked: Asked) -> None:
+    assert isinstance(ACCESS.judge(asked), Admitted)
+
+
 @pytest.mark.parametrize("target", ["http://127.0.0.1:8765/", "*", "x/../api/about", ""])
 def test_a_target_must_be_a_path(target: str) -> None:
     assert refused(replace(GET, path=target), Access(port=8765, token=TOKEN, base="/p/"))[0] == 400

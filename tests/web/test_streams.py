@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from holdfast.experiment.page.followed import FollowedExperiment
+from holdfast.experiment.page.place import Place
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.web import connections, following
 from tests.rig.processes import PATIENCE_S
@@ -180,6 +182,57 @@ def test_however_many_watch_each_record_is_read_once(
         stream.__exit__(None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("path", "computes"),
+    [
+        ("/api/e/digits/importance?metric=loss", (FollowedExperiment, "importance")),
+        ("/api/e/digits/scheduler", (FollowedExperiment, "scheduler")),
+        ("/api/e/digits/rows?trials=d2a66_00000&metrics=loss", (FollowedExperiment, "rows")),
+        ("/api/e/digits/trials", (FollowedExperiment, "trials")),
+        ("/api/experiments", (Place, "listing")),
+        ("/api/experiments/sizes", (Place, "sizes")),
+    ],
+)
+def test_a_costly_answer_is_computed_once_for_all_who_ask_meanwhile(
+    serving: Served,
+    browser: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    computes: tuple[type, str],
+) -> None:
+    begun, goes_on, calls = threading.Semaphore(0), threading.Event(), list[str]()
+    compute = getattr(*computes)
+
+    def slow(*given: Any, **more: Any) -> Any:
+        calls.append(path)
+        begun.release()
+        assert goes_on.wait(PATIENCE_S)
+        if len(calls) == 1:  # an error is shared, too
+            raise StorageUnavailable("read", "s3://b", "no answer")
+        return compute(*given, **more)
+
+    monkeypatch.setattr(*computes, slow)
+    with ThreadPoolExecutor(5) as pool:
+        for round_, status in enumerate((502, 200), 1):
+            first = pool.submit(browser.get, path)
+            assert begun.acquire(timeout=PATIENCE_S)
+            others = [pool.submit(browser.get, path) for _ in range(4)]
+            until(serving, lambda: waiting(serving) == 5)
+            goes_on.set()
+            answers = [one.result() for one in (first, *others)]
+            assert {one.status for one in answers} == {status}
+            assert len({one.body for one in answers}) == 1
+            assert len(calls) == round_
+            goes_on.clear()
+
+
+def waiting(serving: Served) -> int:
+    """How many requests wait for a result that is shared."""
+    following = serving.server._following
+    assert following is not None
+    return sum(len(one._callbacks or ()) for one in following.readers._shared.values())
+
+
 def slow_socket(serving: Served, browser: Browser, path: str) -> socket.socket:
     """A connection of small buffers that has asked for `path`, and reads nothing yet."""
     serving.server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
@@ -276,6 +329,31 @@ def test_the_number_of_connections_is_limited(
             browser.get("/api/about")
     until(serving, lambda: not connections_of(serving))
     assert browser.get("/api/about").status == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "GET /api/about HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "POST /api/e/digits/orders HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n",
+        "POST /no HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nOrigin: http://{host}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n",
+    ],
+)
+def test_who_is_refused_keeps_no_place(
+    serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    """Neither a stranger, nor one who does not send what was announced."""
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    strangers = []
+    for _ in range(4):
+        sock = socket.create_connection(("127.0.0.1", serving.address.port), timeout=PATIENCE_S)
+        sock.sendall(sent.format(host=browser.host, cookie=browser.cookie).encode())
+        strangers.append(sock)
+        assert is_cut(sock)
+    assert browser.get("/api/about").status == 200
+    for sock in strangers:
+        sock.close()
 
 
 def test_connections_that_say_nothing_make_room_for_one_that_does(

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.experiment.control.naming import Naming
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.naming import Naming
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.user_objects.placeholders import config_without_code
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher

@@ -8,8 +8,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.control.naming import Naming
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.naming import Naming
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.start.extension import stop_fields
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.pickling import users_config

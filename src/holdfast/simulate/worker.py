@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.scheduler.events import Begun
 from holdfast.simulate.curves import Curve, CurveFailed

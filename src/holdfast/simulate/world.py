@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.replay import Change, others_moved
 from holdfast.experiment.control.search_thread import calls_for
 from holdfast.experiment.control.stopper_thread import answer_of

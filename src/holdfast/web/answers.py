@@ -54,8 +54,10 @@ def explained(error: Exception) -> Response | None:
     match error:
         case ExperimentNotFound() | NotThere():
             return failure(404, str(error))
-        case LeadsElsewhere() | NotRegular():
+        case LeadsElsewhere():
             return failure(403, str(error))
+        case NotRegular():
+            return failure(403, f"cannot read {error.filename}: {error.strerror}")
         case StorageError():
             return failure(502, str(error))
         case InvalidConfig() | TuneError():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -34,6 +35,14 @@ _ORDER_S: Final = 10.0
 Answer = Callable[[FollowedExperiment, Request], dict[str, Any]]
 
 
+class _Whole(Route):
+    """A route of the whole path. Starlette's `$` also matches before a newline at the end."""
+
+    def __init__(self, path: str, endpoint: Any, *, methods: list[str]) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        self.path_regex = re.compile(self.path_regex.pattern.removesuffix("$") + r"\Z")
+
+
 class Page:
     """The answers of one server."""
 
@@ -55,16 +64,16 @@ class Page:
             "/api/e/{key}": self.shown(lambda e, _: e.facts()),
             "/api/e/{key}/trials": self.trials,
             "/api/e/{key}/stream": self.stream,
-            "/api/e/{key}/rows": self.shown(_rows),
-            "/api/e/{key}/importance": self.shown(_importance),
-            "/api/e/{key}/scheduler": self.shown(lambda e, _: dict(e.scheduler())),
+            "/api/e/{key}/rows": self.shown(_rows, is_costly=True),
+            "/api/e/{key}/importance": self.shown(_importance, is_costly=True),
+            "/api/e/{key}/scheduler": self.shown(lambda e, _: dict(e.scheduler()), is_costly=True),
             trial: self.shown(lambda e, r: e.trial(r.path_params["trial"])),
             f"{trial}/log/{{name:path}}": self.shown(_log),
             f"{trial}/file": self.artifact,
             f"{trial}/checkpoint/{{dirname}}": self.checkpoint,
         }
-        made = [Route(path, explaining(answer), methods=["GET"]) for path, answer in gets.items()]
-        orders = Route("/api/e/{key}/orders", explaining(self.order), methods=["POST"])
+        made = [_Whole(path, explaining(answer), methods=["GET"]) for path, answer in gets.items()]
+        orders = _Whole("/api/e/{key}/orders", explaining(self.order), methods=["POST"])
         return [*made, orders]
 
     async def index(self, request: Request) -> Response:
@@ -93,7 +102,10 @@ class Page:
 
     async def sizes(self, request: Request) -> Response:
         """The size of each experiment, which takes long in storage."""
-        return await self._read(lambda: json_answer(request, as_json(self._place.sizes())))
+        data = await self._following.readers.read_once(
+            "sizes", lambda: as_json(self._place.sizes())
+        )
+        return json_answer(request, data)
 
     async def listing_stream(self, request: Request) -> Response:
         """The list again, whenever it changes."""
@@ -104,7 +116,8 @@ class Page:
     async def trials(self, request: Request) -> Response:
         """The table of an experiment."""
         watched = await self._following.experiment(request.path_params["key"])
-        return await self._read(lambda: json_answer(request, watched.trials()))
+        data = await watched.trials()
+        return await self._read(lambda: json_answer(request, data))
 
     async def stream(self, request: Request) -> Response:
         """The changes of an experiment."""
@@ -139,18 +152,25 @@ class Page:
             return failure(409, str(error))
         return json_answer(request, as_json({"text": text}))
 
-    def shown(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint whose answer is of one experiment, as it is now."""
+    def shown(
+        self, answer: Answer, *, is_costly: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint whose answer is of one experiment, as it is now. One that `is_costly` is
+        computed once for all requests of the same that come meanwhile."""
 
         async def endpoint(request: Request) -> Response:
             watched = await self._following.experiment(request.path_params["key"])
             experiment = watched.experiment
 
-            def read() -> Response:
+            def read() -> bytes:
                 experiment.look(with_history=False)
-                return json_answer(request, as_json(answer(experiment, request)))
+                return as_json(answer(experiment, request))
 
-            return await self._read(read)
+            if not is_costly:
+                return await self._read(lambda: json_answer(request, read()))
+            what = (watched, request.scope["path"], request.scope["query_string"])
+            data = await self._following.readers.read_once(what, read)
+            return await self._read(lambda: json_answer(request, data))
 
         return endpoint
 

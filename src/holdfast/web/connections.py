@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Final
 
 import h11
@@ -13,6 +14,7 @@ MOST_CONNECTIONS: Final = 128
 # How long a client may take to send a request, or to read what was sent.
 _SEND_S: Final = 20.0
 _READ_S: Final = 30.0
+_TURNS: Final = count()
 _INVALID: Final = (
     b"HTTP/1.1 400 Bad Request\r\n"
     b"content-type: text/plain; charset=utf-8\r\n"
@@ -31,6 +33,7 @@ class LimitedConnection(H11Protocol):
 
     _head_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
+    _silent_from = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -59,6 +62,13 @@ class LimitedConnection(H11Protocol):
         self._cancel_read()
         super().resume_writing()
 
+    def on_response_complete(self) -> None:
+        """An answer that came before the end of its request ends the connection: the client could
+        send the rest for ever."""
+        if self.conn.their_state is h11.SEND_BODY:
+            self.transport.close()
+        super().on_response_complete()
+
     def send_400_response(self, msg: str) -> None:
         """With the headers of every answer. Uvicorn calls it for what is not HTTP, and for a
         request whose head is too long."""
@@ -68,17 +78,18 @@ class LimitedConnection(H11Protocol):
     def _make_room(self) -> None:
         """End the one that has waited longest for a request: any user of this machine can open
         connections that say nothing, and a browser says at once what it wants."""
-        silent = [
-            (one._head_timer.when(), one)
+        silent = (
+            one
             for one in self.connections
             if isinstance(one, LimitedConnection) and one._head_timer is not None
-        ]
-        _, oldest = min(silent, key=lambda pair: pair[0])
-        oldest.transport.abort()
+        )
+        # Not by the timers: the loop's clock is the same for all that connect in one turn.
+        min(silent, key=lambda one: one._silent_from).transport.abort()
 
     def _await_head(self) -> None:
         """End the connection if the head of a request does not become complete in time."""
         if self._head_timer is None:
+            self._silent_from = next(_TURNS)
             self._head_timer = self.loop.call_later(_SEND_S, self.transport.abort)
 
     def _cancel_head(self) -> None:

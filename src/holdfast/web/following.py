@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -37,13 +37,40 @@ _MOST_READERS = 8
 class Readers:
     """Runs blocking reads in threads, a few at a time, so that the loop never waits for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: TaskScope) -> None:
         self._free = asyncio.Semaphore(_MOST_READERS)
+        self._tasks = tasks
+        self._shared: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def read(self, perform: Callable[[], R]) -> R:
         """Raises what `perform` raises."""
         async with self._free:
             return await threads.call(perform)
+
+    async def read_once(self, what: Hashable, perform: Callable[[], R]) -> R:
+        """As `read`. Who asks for the same while it is read waits, and gets the same result: the
+        tabs of a page ask at the same time for what takes seconds."""
+        shared = self._shared.get(what)
+        if shared is None:
+            shared = self._shared[what] = asyncio.get_running_loop().create_future()
+            self._tasks.start(self._settle(what, perform, shared))
+        # The end of one request, even of the first, does not end the others.
+        found: R = await asyncio.shield(shared)
+        return found
+
+    async def _settle(
+        self, what: Hashable, perform: Callable[[], R], shared: asyncio.Future[R]
+    ) -> None:
+        try:
+            shared.set_result(await self.read(perform))
+        except asyncio.CancelledError:
+            shared.cancel()
+            raise
+        except Exception as error:  # of the requests
+            shared.set_exception(error)
+            shared.exception()  # they may all have ended
+        finally:
+            del self._shared[what]
 
 
 class Watched:
@@ -154,9 +181,12 @@ class WatchedExperiment(Watched):
                 self.wake()
         return cpu_s
 
-    def trials(self) -> bytes:
-        """The answer of api/e/KEY/trials, encoded: it is large, and each page begins with it. In a
-        thread. Raises what a look raises."""
+    async def trials(self) -> bytes:
+        """The answer of api/e/KEY/trials, encoded: it is large, and each page begins with it.
+        Raises what a look raises."""
+        return await self._readers.read_once((self, "trials"), self._encoded_trials)
+
+    def _encoded_trials(self) -> bytes:
         self.experiment.look(with_history=False)
         state = self.experiment.trials_state
         if self._trials is None or self._trials[0] != state:
@@ -209,7 +239,10 @@ class WatchedListing(Watched):
         self._place, self._readers = place, readers
 
     async def look(self, *, at_once: bool = False) -> float:
-        listing, data, cpu_s = await self._readers.read(self._timed)
+        if at_once:
+            listing, data, cpu_s = await self._readers.read(self._timed)
+        else:
+            listing, data, cpu_s = await self._readers.read_once(self, self._timed)
         shown = {name: value for name, value in listing.items() if name != "now"}
         if shown != self._shown:
             self._shown, self.data = shown, data
@@ -227,7 +260,7 @@ class Following:
 
     def __init__(self, place: Place, tasks: TaskScope) -> None:
         self.place = place
-        self.readers = Readers()
+        self.readers = Readers(tasks)
         self._tasks = tasks
         self._experiments: dict[str, WatchedExperiment] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -251,7 +284,7 @@ class Following:
         if self.place.single is not None:
             with suppress(TuneError, OSError):  # the browser gets the error
                 watched = await self.experiment(self.place.single)
-                await self.readers.read(watched.trials)
+                await watched.trials()
 
     async def _follow(self, key: str, watched: WatchedExperiment) -> None:
         try:

@@ -90,18 +90,32 @@ def asked_of(scope: Scope) -> Asked:
         cookies=headers.getlist("cookie"),
         content_types=headers.getlist("content-type"),
         lengths=headers.getlist("content-length"),
+        encodings=headers.getlist("transfer-encoding"),
+        version=scope["http_version"],
+        head_bytes=_head_bytes(scope),
         fetch_site=headers.get("sec-fetch-site", ""),
         fetch_mode=headers.get("sec-fetch-mode", ""),
         local=str((scope.get("server") or ("",))[0] or ""),
     )
 
 
+def _head_bytes(scope: Scope) -> int:
+    fields = sum(len(name) + len(text) + 4 for name, text in scope["headers"])
+    return fields + len(scope["raw_path"]) + len(scope["query_string"])
+
+
 def refusal(scope: Scope, refused: Refused) -> Response:
-    """In words: as JSON for the page's scripts, as text for a person."""
+    """In words: as JSON for the page's scripts, as text for a person.
+
+    The connection ends: a stranger keeps no place, and what follows a request whose end is not
+    certain is not read.
+    """
+    headers = {"connection": "close"}
     if refused.again:
         page = f"{_AGAIN}</script><title>holdfast</title><p>{escape(refused.why)}."
-        return Response(page, refused.status, media_type="text/html")
-    headers = {"allow": ", ".join(METHODS)} if refused.status == 405 else None
+        return Response(page, refused.status, headers, media_type="text/html")
+    if refused.status == 405:
+        headers["allow"] = ", ".join(METHODS)
     if "/api/" in scope["path"]:
         return failure(refused.status, refused.why, headers)
     return Response(f"{refused.why}.\n", refused.status, headers, media_type="text/plain")

@@ -22,6 +22,7 @@ from holdfast.trial.errors import InvalidConfig
 
 METHODS: Final = ("GET", "HEAD", "POST")
 LARGEST_BODY: Final = 1 << 20
+LARGEST_HEAD: Final = 64 << 10
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::([0-9]{1,5}))?")
 _SEGMENT: Final = re.compile(r"[0-9A-Za-z._~@+-]+")
@@ -63,6 +64,9 @@ class Asked:
     cookies: Sequence[str] = ()
     content_types: Sequence[str] = ()
     lengths: Sequence[str] = ()
+    encodings: Sequence[str] = ()
+    version: str = "1.1"
+    head_bytes: int = 0
     fetch_site: str = ""
     fetch_mode: str = ""
     local: str = ""
@@ -118,6 +122,8 @@ class Access:
 
     def judge(self, asked: Asked) -> Verdict:
         """Whether to answer. The first rule that is broken decides."""
+        if (fault := _malformed(asked)) is not None:
+            return fault
         if asked.method not in METHODS:
             return Refused(status=405, why=f"use one of {', '.join(METHODS)}")
         name = _host_of(asked)
@@ -223,6 +229,23 @@ def _is_origin_of(origin: str, host: str) -> bool:
     scheme, _, rest = origin.lower().partition("://")
     port = _DEFAULT_PORTS.get(scheme)
     return port is not None and rest.removesuffix(port) == host.lower().removesuffix(port)
+
+
+def _malformed(asked: Asked) -> Refused | None:
+    """A proxy in front may see another end of a request than this server, and pass what follows as
+    the request of somebody else."""
+    has_length = any(text != "0" for text in asked.lengths)
+    if asked.version not in ("1.0", "1.1"):
+        return Refused(status=505, why="this server speaks HTTP/1.1")
+    if asked.head_bytes > LARGEST_HEAD:
+        return Refused(status=431, why=f"the head of a request may have {LARGEST_HEAD:,} bytes")
+    if asked.encodings and (asked.lengths or asked.version == "1.0"):
+        why = "Transfer-Encoding next to Content-Length, or in HTTP/1.0, is refused"
+    elif asked.method != "POST" and (asked.encodings or has_length):
+        why = "only a POST may have a body"
+    else:
+        return None
+    return Refused(status=400, why=why)
 
 
 def _wrong_body(asked: Asked) -> Refused | None:

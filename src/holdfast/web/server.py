@@ -25,7 +25,7 @@ from holdfast.web.connections import LimitedConnection
 from holdfast.web.errors import PortTaken
 from holdfast.web.following import Following
 from holdfast.web.gate import Gate
-from holdfast.web.security import Access
+from holdfast.web.security import LARGEST_HEAD, Access
 
 DEFAULT_PORT: Final = 8765
 LOOPBACK: Final = "127.0.0.1"
@@ -33,7 +33,6 @@ LOOPBACK: Final = "127.0.0.1"
 _NEXT_PORTS: Final = 50
 _WAITING: Final = 128
 _COLLECTED_AFTER: Final = 50_000
-_LARGEST_HEAD: Final = 64 << 10
 # How long the end may take: to read the last state, and to send it.
 _LAST_LOOK_S: Final = 0.5
 _END_S: Final = 0.3
@@ -195,7 +194,7 @@ def _config(app: Gate) -> uvicorn.Config:
         proxy_headers=False,  # any client can send them
         server_header=False,
         backlog=_WAITING,
-        h11_max_incomplete_event_size=_LARGEST_HEAD,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.control.naming import Naming
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.naming import Naming
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.search_thread import SearchThread
 from holdfast.scheduler.events import (
     ConfigRefused,
@@ -271,6 +271,9 @@ def test_a_users_search_draws_the_same_with_and_without_added_trials(tmp_path: P
     assert [first, proposed(other, 2).spec.config] == alone
 
 
+UNLEARNED = "does not learn from the added trial run_00000, which runs: "
+
+
 @pytest.mark.parametrize(
     ("make", "hears"),
     [
@@ -287,6 +290,10 @@ def test_a_search_that_cannot_take_another_config_does_not_hear_of_it(
     spec = added(proposer, 0, {"lr": 0.5}).spec
     assert (spec.trial_id not in proposer.skipped) is hears
     assert spec.config["lr"] == 0.5
+    told = "" if hears else f"{UNLEARNED}it takes no config that it has not suggested"
+    assert proposer.unlearned.partition(" ")[2] == told
+    if not hears:
+        assert proposer.unlearned.partition(" ")[0] in ("Learner", "OfRay")
 
 
 def test_a_search_that_raises_for_an_added_config_does_not_end_the_run(tmp_path: Path) -> None:
@@ -296,6 +303,26 @@ def test_a_search_that_raises_for_an_added_config_does_not_end_the_run(tmp_path:
 
     proposer = proposer_of(tmp_path, DOMAINS, Strict())
     assert added(proposer, 0, {"lr": 0.5}).spec.trial_id in proposer.skipped
+    assert proposer.unlearned == f"Strict {UNLEARNED}it raised KeyError: 'unexpected'"
+    added(proposer, 1, {"lr": 9.0})
+    assert proposer.unlearned.endswith(" run_00001, which runs: it could not have suggested it")
+
+
+def test_the_run_says_once_that_the_search_does_not_learn_from_an_added_config(
+    tmp_path: Path,
+) -> None:
+    async def run() -> list[str]:
+        posted, arrived, told = list[Event](), asyncio.Event(), list[str]()
+        proposer = proposer_of(tmp_path, DOMAINS, OfRay())
+        thread = thread_of(proposer, posted, arrived, warn=told.append)
+        thread.add(0, {"lr": 0.5})
+        await until(posted, 1, arrived)
+        thread.ask(1)
+        await until(posted, 2, arrived)
+        await thread.finish(60)
+        return told
+
+    assert asyncio.run(run()) == [f"OfRay {UNLEARNED}it takes no config that it has not suggested"]
 
 
 # -- in the search's thread -----------------------------------------------------------------------
@@ -314,7 +341,12 @@ class Slow(Learner):
         return super().suggest(trial_id)
 
 
-def thread_of(proposer: Proposer, posted: list[Event], arrived: asyncio.Event) -> SearchThread:
+def thread_of(
+    proposer: Proposer,
+    posted: list[Event],
+    arrived: asyncio.Event,
+    warn: Callable[[str], None] = print,
+) -> SearchThread:
     def post(event: Event) -> None:
         posted.append(event)
         arrived.set()
@@ -327,7 +359,7 @@ def thread_of(proposer: Proposer, posted: list[Event], arrived: asyncio.Event) -
         tasks=free_tasks(),
         post=post,
         fail=fail,
-        warn=print,
+        warn=warn,
         inform=print,
         may_report=lambda: True,
         announces_wait=lambda: False,

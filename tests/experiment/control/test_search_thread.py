@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.control.naming import Naming
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.naming import Naming
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.replay import Change
 from holdfast.experiment.control.search_thread import SearchThread
 from holdfast.experiment.records.rows import newest_row

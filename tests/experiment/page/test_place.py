@@ -16,6 +16,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page import place as module
 from holdfast.experiment.page.place import Place
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.syncer.files.regular import NotRegular
 from tests.rig.recorded import RecordedExperiment
 
 
@@ -139,6 +140,26 @@ def test_one_experiment_is_a_place_of_its_own(results: Results) -> None:
     place.close()
     with pytest.raises(ExperimentNotFound, match="there is no directory"):
         Place(str(results.root / "nothing"), Settings.read({}), {})
+
+
+def test_a_link_of_the_user_is_an_experiment_and_one_that_comes_later_is_not(
+    results: Results, tmp_path: Path
+) -> None:
+    """A link in the place may lead anywhere; once the experiment is open, no other is followed."""
+    elsewhere = tmp_path / "elsewhere"
+    (results.root / "open").rename(elsewhere)
+    (results.root / "open").symlink_to(elsewhere)
+    folder = results.open.folder(results.trial_id)
+    folder.mkdir(exist_ok=True)
+    (folder / "a").touch()
+    followed = Place(str(results.root), Settings.read({}), {}).experiment("open")
+    assert followed.artifact(results.trial_id, "a").size_bytes == 0
+    secret = tmp_path / "secret"
+    elsewhere.rename(secret)
+    elsewhere.symlink_to(secret)
+    with pytest.raises(NotRegular):
+        followed.artifact(results.trial_id, "a")
+    followed.close()
 
 
 def test_the_experiments_that_were_opened_longest_ago_are_forgotten(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import socket
 import tarfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ import pytest
 from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.folder.containment import LeadsElsewhere
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.trial_folder import TrialFolder
+from holdfast.experiment.page import tar, trial_files
+from holdfast.experiment.page.curve import Wanted
 from holdfast.experiment.page.tar import checkpoint_tar
-from holdfast.experiment.page.trial_files import NotThere, artifact
+from holdfast.experiment.page.trial_files import NotThere, artifact, artifacts_of, sizes_in
 from holdfast.experiment.page.trial_page import read_log, trial_plain
+from holdfast.experiment.page.trial_rows import read_curve
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.files.regular import NotRegular
 from holdfast.trial.config import CheckpointConfig
 from tests.rig.recorded import RecordedExperiment
 
+SAME = {"is_anew": False}
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(50)
 
 
@@ -139,6 +145,42 @@ def test_a_folder_that_is_a_link_is_refused(trial: Trial, tmp_path: Path) -> Non
     assert "is a link" in trial.page()["files_problem"]
 
 
+@pytest.mark.parametrize("place", ["trial", "experiment", "above"])
+def test_a_folder_that_becomes_a_link_after_it_was_looked_at_is_not_followed(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every look finds a folder, and every open a link in its place."""
+    trial = Trial(tmp_path / "above" / "run")
+    found = trial.found
+    known = found.machine.trials[trial.id]
+    sent = [
+        artifact(found, known, "checkpoint_000000/model.txt"),
+        checkpoint_tar(found, known, "checkpoint_000000"),
+    ]
+    folder = {"trial": trial.folder, "experiment": trial.run.layout.root}.get(place)
+    folder = folder or tmp_path / "above"
+    folder.rename(tmp_path / "secret")
+    folder.symlink_to(tmp_path / "secret")
+    monkeypatch.setattr(trial_files, "check_folder", lambda folder: None)
+    monkeypatch.setattr(tar, "check_folder", lambda folder: None)
+    for download in sent:  # opened before, and sent now
+        with pytest.raises(NotRegular):
+            list(download.pieces)
+    for read in (
+        lambda: artifact(found, known, "checkpoint_000000/model.txt"),
+        lambda: checkpoint_tar(found, known, "checkpoint_000000"),
+        lambda: read_log(found, known, "stdout", 0),
+        lambda: sizes_in(trial.run.layout.root, known.spec.dirname),
+    ):
+        with pytest.raises(NotRegular):
+            read()
+    folder_of = partial(TrialFolder, location=found.read.location, local=trial.folder)
+    with pytest.raises(NotRegular):
+        read_curve(known, lambda _: folder_of(), Wanted(metrics=["loss"]), [])
+    assert artifacts_of(found, known, ["stdout"]).files == []
+    trial.run.close()
+
+
 @pytest.mark.parametrize("name", ["result.json", "../stdout", "stdout.rank-x", "", "a/b"])
 def test_only_outputs_are_logs(trial: Trial, name: str) -> None:
     with pytest.raises(NotThere):
@@ -146,7 +188,7 @@ def test_only_outputs_are_logs(trial: Trial, name: str) -> None:
 
 
 def test_a_log_is_read_piece_by_piece(trial: Trial) -> None:
-    assert trial.log("stdout", -100) == {"size": 0, "offset": 0, "text": "", "next": 0}
+    assert trial.log("stdout", -100) == {"size": 0, "offset": 0, "text": "", "next": 0, **SAME}
     data = ("Zeile ä\x1b[31m\n" * 100_000).encode()
     (trial.folder / "stdout").write_bytes(data)
     text, at = "", 0
@@ -156,19 +198,36 @@ def test_a_log_is_read_piece_by_piece(trial: Trial) -> None:
         assert piece["next"] > at
         text, at = text + piece["text"], piece["next"]
     assert text == data.decode()
-    assert trial.log("stdout", at) == {"size": len(data), "offset": at, "text": "", "next": at}
+    assert trial.log("stdout", at) == {
+        "size": len(data),
+        "offset": at,
+        "text": "",
+        "next": at,
+        **SAME,
+    }
 
 
 def test_the_end_of_a_log_begins_with_a_whole_character(trial: Trial) -> None:
     (trial.folder / "stdout").write_bytes("aäb".encode())
-    assert trial.log("stdout", -2) == {"size": 4, "offset": 3, "text": "b", "next": 4}
+    assert trial.log("stdout", -2) == {"size": 4, "offset": 3, "text": "b", "next": 4, **SAME}
     assert trial.log("stdout", -3)["text"] == "äb"
     assert trial.log("stdout", -100)["text"] == "aäb"
     with open(trial.folder / "stdout", "ab") as file:
         file.write("ü".encode()[:1])
-    assert trial.log("stdout", 4) == {"size": 5, "offset": 4, "text": "", "next": 4}
-    (trial.folder / "stdout").write_bytes(b"new")  # shorter: it has been written anew
-    assert trial.log("stdout", 4) == {"size": 3, "offset": 0, "text": "new", "next": 3}
+    assert trial.log("stdout", 4) == {"size": 5, "offset": 4, "text": "", "next": 4, **SAME}
+
+
+@pytest.mark.parametrize("offset", [4, 10**9, 10**18 - 1])
+def test_a_log_that_has_become_shorter_is_read_from_its_beginning_and_says_so(
+    trial: Trial, offset: int
+) -> None:
+    (trial.folder / "stdout").write_bytes(b"new")
+    found = {"size": 3, "offset": 0, "text": "new", "next": 3}
+    assert trial.log("stdout", offset) == {**found, "is_anew": True}
+    assert trial.log("stdout", -offset) == {**found, "is_anew": False}
+    (trial.folder / "stdout").unlink()
+    empty = {"size": 0, "offset": 0, "text": "", "next": 0}
+    assert trial.log("stdout", offset) == {**empty, "is_anew": True}
 
 
 def test_ranks_have_their_own_outputs(trial: Trial) -> None:

@@ -302,6 +302,43 @@ async def test_the_socket_of_another_user_stays(tmp_path: Path, run: Run, tasks:
     assert os.lstat(tmp_path / CONTROL).st_uid == NOBODY
 
 
+@pytest.mark.parametrize(
+    ("copy", "has_socket"),
+    [
+        ("cp -r live copy", True),
+        ("cp -a live copy", True),
+        ("mkdir copy && tar cf - -C live . | tar xf - -C copy", False),
+        (
+            f'{sys.executable} -c \'import shutil; shutil.copytree("live", "copy", '
+            f'ignore=shutil.ignore_patterns("control.sock"))\'',
+            False,
+        ),
+        (
+            f'! {sys.executable} -c \'import shutil; shutil.copytree("live", "copy")\' '
+            f"2>said && grep -q 'shutil.Error.*control.sock' said",
+            False,
+        ),
+    ],
+)
+async def test_a_copy_of_a_live_folder_is_whole_and_its_socket_is_replaced(
+    tmp_path: Path, run: Run, tasks: RunTasks, copy: str, has_socket: bool
+) -> None:
+    """As docs/layout.md says."""
+    live, copied = tmp_path / "live", tmp_path / "copy"
+    live.mkdir()
+    (live / "journal").write_text("record")
+    keep_socket(live, run.perform, tasks, run.tell)
+    (live / "zz").write_text("last")
+    made = await asyncio.create_subprocess_shell(copy, cwd=tmp_path)
+    assert await made.wait() == 0
+    assert (copied / "journal").read_text() == "record"
+    assert (copied / "zz").read_text() == "last"
+    assert (copied / CONTROL).is_socket() is has_socket
+    keep_socket(copied, run.perform, tasks, run.tell)
+    assert run.told == []
+    assert (copied / CONTROL).is_socket()
+
+
 async def test_the_socket_of_a_killed_run_is_replaced(
     tmp_path: Path, run: Run, tasks: RunTasks
 ) -> None:

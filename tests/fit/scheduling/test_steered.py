@@ -241,7 +241,7 @@ class Hearing(Searcher):
 
 
 def test_added_configs_run_and_the_search_hears_of_them_also_after_a_restore(
-    tmp_path: Path, orders: Orders
+    tmp_path: Path, orders: Orders, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def make() -> tune.Tuner:
         search = ConcurrencyLimiter(Hearing(), max_concurrent=4)
@@ -259,6 +259,8 @@ def test_added_configs_run_and_the_search_hears_of_them_also_after_a_restore(
     Hearing.heard.clear()
     make().fit()
     assert ("recall", "1", {"x": 50}) in Hearing.heard
+    shown = " ".join(capfd.readouterr().err.split())
+    assert shown.count("Hearing does not learn from the added trial") == 1
     Hearing.heard.clear()
     results = make().fit(resume="auto")
     machine = machine_in(tmp_path)

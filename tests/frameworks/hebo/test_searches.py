@@ -17,6 +17,7 @@ from tests.frameworks.searches import FLAT, Config, SearchContract, killed_and_w
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Creating a tensor from a list:UserWarning"),
 ]
 
 
@@ -24,6 +25,7 @@ class TestHEBO(SearchContract):
     seeded: ClassVar[str] = "random_state_seed"
     count: ClassVar[int] = 9
     begun: ClassVar[int] = 4
+    depends: ClassVar[int] = 1
     takes_conditions: ClassVar[bool] = False
     takes_normal: ClassVar[bool] = False
 

@@ -71,6 +71,7 @@ class TestZOOpt(SearchContract):
 class TestAx(SearchContract):
     count: ClassVar[int] = 9
     begun: ClassVar[int] = 4
+    depends: ClassVar[int] = 1
     takes_normal: ClassVar[bool] = False
 
     @classmethod

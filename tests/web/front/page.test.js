@@ -53,11 +53,14 @@ test("a log grows by what is new, and keeps its last part", () => {
   assert.equal(tail.isCut, true);
 });
 
-test("a log that was begun again replaces the old one", () => {
+test("a log whose file became shorter replaces the old one, and says so", () => {
   const tail = new Tail();
   tail.take(piece(0, "old"));
+  tail.take(piece(3, "er"));
+  assert.equal(tail.isAnew, false);
   tail.take(piece(0, "new"));
   assert.equal(tail.text, "new");
+  assert.equal(tail.isAnew, true);
 });
 
 test("a terminal's colours and a progress bar's earlier states are left out", () => {

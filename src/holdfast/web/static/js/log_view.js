@@ -68,7 +68,7 @@ function Lines({ tail, follows, name }) {
       ${search !== "" && html`<span class="dim" role="status">${found.length === 0 ? "not found" : `${current + 1} of ${found.length}${found.length >= 1000 ? " or more" : ""}`}</span>
         <button type="button" class="small" disabled=${found.length === 0} onClick=${() => step(-1)}>Previous</button><button type="button" class="small" disabled=${found.length === 0} onClick=${() => step(1)}>Next</button>`}
       <span class="grow"></span>
-      <span class="dim small">${tail.isCut ? `the last ${bytes(tail.text.length)} of ${bytes(tail.size)}` : bytes(tail.size ?? null)}${follows ? (isPinned ? ", follows" : ", does not scroll while you read") : ""}</span>
+      <span class="dim small">${tail.isAnew && "Its file became shorter: read again from its beginning. "}${tail.isCut ? `the last ${bytes(tail.text.length)} of ${bytes(tail.size)}` : bytes(tail.size ?? null)}${follows ? (isPinned ? ", follows" : ", does not scroll while you read") : ""}</span>
       ${!isPinned && html`<button type="button" class="small" onClick=${() => { setSearch(""); pin(true); box.current.scrollTop = box.current.scrollHeight; }}>To the end</button>`}
     </div>
     ${tail.error && html`<${Failed} error=${tail.error} />`}

@@ -11,6 +11,7 @@ export class Tail {
   size = null;
   next = null;
   isCut = false;
+  isAnew = false;
   error = null;
 
   constructor(most = MOST) {
@@ -21,6 +22,8 @@ export class Tail {
   take({ size, offset, text, next }) {
     if (this.next === null) this.isCut = offset > 0;
     else if (offset !== this.next) {
+      // Its file has become shorter than what the page has shown.
+      this.isAnew = true;
       this.text = "";
       this.isCut = offset > 0;
     }

@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.described import is_holdfast_class
-from holdfast.experiment.control.naming import Naming, ProposedTrial
-from holdfast.experiment.user_objects.pickling import dumps, users_config
-from holdfast.experiment.worker.objects import ObjectRef, references_in
+from holdfast.experiment.control.proposing.config_forms import ConfigForms
+from holdfast.experiment.control.proposing.naming import Naming, Resources, TrialMaker
 from holdfast.global_numbers import seeded_numbers
+from holdfast.runtime.safe_text import named as error_text
 from holdfast.scheduler.events import ConfigRefused, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.nesting import check_nesting
-from holdfast.trial.readable import excerpt
-from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.search_space.added import added_variant, checked_config, chosen_of
 from holdfast.trial.search_space.spaces import (
     Continued,
@@ -34,8 +32,6 @@ from holdfast.trial.search_space.spaces import (
     has_value,
     named,
     overlaid,
-    placed,
-    placed_in,
     searched_in,
     without_searched,
 )
@@ -43,23 +39,15 @@ from holdfast.trial.search_space.variants import Space, Variant
 from holdfast.trial.space import has_user_code
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
-    Opaque,
-    Ref,
-    fold_values,
-    format_tag,
-    key_name,
-    seal,
-    spread,
-    summarize,
-)
-from holdfast.trial.values import (
     Path as ConfigPath,
 )
+from holdfast.trial.values import (
+    key_name,
+    spread,
+)
 
-Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
 # How often a search algorithm may suggest the same config in a row.
 MOST_ALIKE = 100
-_ABSENT = object()
 
 
 class Proposer:
@@ -88,17 +76,25 @@ class Proposer:
         """
         self._spec = spec
         self._param_space = param_space
-        self._values = param_space if values is None else values
-        self._trusted = trusted
+        self._forms = ConfigForms(
+            param_space,
+            param_space if values is None else values,
+            space_number=spec.space_number,
+            trusted=trusted,
+        )
+        self._maker = TrialMaker(
+            spec.trainable,
+            self._forms,
+            naming,
+            resources,
+            root=root,
+            taken={trial.dirname for trial in made},
+            stamp=stamp,
+        )
         self._search = search
-        self._resources = resources
-        self._naming = naming
         self._space: Space | None = None
-        self._dirnames = {trial.dirname for trial in made}
         # What the trials so far have recorded of `Searcher.asked_space`.
         self._asked = {name: text for trial in made for name, text in trial.asked.items()}
-        self._root = root
-        self._stamp = stamp
         # The numbers of the trials that a person has added. They do not count for the others: a
         # grid, a random stream and `total` number only those that the search makes.
         self._added = [trial.index for trial in made if trial.is_added]
@@ -107,6 +103,8 @@ class Proposer:
         self._alike = 0
         # Trials of a former search space: the searcher does not get their results.
         self.skipped: set[str] = set()
+        # Why the searcher does not learn from the config that a person has added last.
+        self.unlearned = ""
         self._has_user_code = has_user_code(param_space)
         self._must_answer: Sequence[ConfigPath] = ()
         if isinstance(search, BasicVariantGenerator):
@@ -147,12 +145,7 @@ class Proposer:
 
     @property
     def runs_user_code(self) -> bool:
-        return (
-            self._space is None
-            or not isinstance(self._resources, PlacementGroupFactory)
-            or self._naming.chooses
-            or self._has_user_code
-        )
+        return self._space is None or self._maker.runs_user_code or self._has_user_code
 
     @property
     def searcher(self) -> Searcher | None:
@@ -212,7 +205,7 @@ class Proposer:
     def _proposed(self, index: int, *, is_last: bool) -> Suggested | SearchEnded | None:
         trial_id = self._id_of(index)
         if self._space is not None:
-            return Suggested(spec=self._make(trial_id, self._draw(index)), is_last=is_last)
+            return Suggested(spec=self._maker.make(trial_id, self._draw(index)), is_last=is_last)
         assert isinstance(self._search, Searcher)
         with self._numbers_of_search(index):
             answer = self._search.suggest(trial_id)
@@ -222,13 +215,13 @@ class Proposer:
             return None
         check_nesting(answer, f"{type(self._search).__name__}.suggest() returned a config")
         spec = replace(
-            self._make(trial_id, self._merged(index, answer)), asked=self._newly_asked()
+            self._maker.make(trial_id, self._merged(index, answer)), asked=self._newly_asked()
         )
         self._note_repeat(spec.config)
         if self.ended_because:
             return SearchEnded()
         assert isinstance(answer, Mapping)  # checked by `_merged`
-        sealed = self._kept(dict(answer))
+        sealed = self._forms.kept(dict(answer))
         kept = None if sealed == spec.config else sealed
         return Suggested(spec=spec, answer=kept, is_last=is_last)
 
@@ -254,15 +247,17 @@ class Proposer:
     def propose_added(self, index: int, config: Mapping[str, Any]) -> Suggested | ConfigRefused:
         """A trial with this config of a person; the search space gives the values that it lacks.
 
-        It has its own random stream. The searcher does not make it, but hears of it, if it could.
+        It has its own random stream. The searcher does not make it, but hears of it, if it could;
+        otherwise `unlearned` says why not.
         """
+        self.unlearned = ""
         index = max(index, self._count)
         stream = f"added/{len(self._added)}"
         try:
             with self._numbers(stream):
                 rng = random.Random(f"{self._spec.seed}/{stream}")
                 variant = added_variant(self._param_space, config, rng, index)
-                spec = replace(self._make(self._id_of(index), variant), is_added=True)
+                spec = replace(self._maker.make(self._id_of(index), variant), is_added=True)
         except TuneError as error:
             return ConfigRefused(why=str(error))
         except Exception as error:  # the user's code does not fit this config
@@ -271,20 +266,25 @@ class Proposer:
         self._count = index + 1
         if self.searcher is None:
             return Suggested(spec=spec)
-        answer = self._kept(chosen_of(self._param_space, variant.config))
+        answer = self._forms.kept(chosen_of(self._param_space, variant.config))
         suggested = Suggested(spec=spec, answer=None if answer == spec.config else answer)
-        self.replay_suggestion(suggested)
+        if why := self.replay_suggestion(suggested):
+            name = type(self._innermost).__name__
+            said = f"does not learn from the added trial {spec.trial_id}, which runs"
+            self.unlearned = f"{name} {said}: {why}"
         return suggested
 
-    def _hears_of(self, spec: TrialSpec, answer: dict[str, Any]) -> bool:
-        """Pass a trial that a person has added to the searcher; return whether it takes it."""
+    def _deaf_because(self, spec: TrialSpec, answer: dict[str, Any]) -> str:
+        """Pass a trial that a person has added to the searcher. Returns why it does not take it,
+        "" if it does."""
         assert isinstance(self._search, Searcher)
         if not self._could_suggest(answer):
-            return False
+            return "it could not have suggested it"
         try:
-            return self._search.take_added(spec.trial_id, answer)
-        except Exception:  # it did not expect this config
-            return False
+            is_taken = self._search.take_added(spec.trial_id, answer)
+        except Exception as error:  # it did not expect this config
+            return f"it raised {error_text(error)}"
+        return "" if is_taken else "it takes no config that it has not suggested"
 
     def _newly_asked(self) -> dict[str, str]:
         assert isinstance(self._search, Searcher)
@@ -293,23 +293,26 @@ class Proposer:
         self._asked |= new
         return new
 
-    def replay_suggestion(self, suggested: Suggested) -> None:
-        """Replay to the searcher what it suggested before a restore."""
+    def replay_suggestion(self, suggested: Suggested) -> str:
+        """Replay to the searcher what it suggested before a restore. Returns why it does not take
+        a trial that a person has added."""
         assert isinstance(self._search, Searcher)
         spec = suggested.spec
         kept = spec.config if suggested.answer is None else suggested.answer
-        answer = users_config(kept, self._values, trusted=self._trusted)
+        answer = self._forms.recorded(kept)
         if spec.is_added:
             with self._numbers(f"added/{bisect_left(self._added, spec.index)}/heard"):
-                if not self._hears_of(spec, answer):
-                    self.skipped.add(spec.trial_id)
-            return
+                why = self._deaf_because(spec, answer)
+            if why:
+                self.skipped.add(spec.trial_id)
+            return why
         if spec.index < self._spec.space_from and not self._could_suggest(answer):
             self.skipped.add(spec.trial_id)
-            return
+            return ""
         self._note_repeat(spec.config)
         with self._numbers_of_search(spec.index):
             self._search.recall(spec.trial_id, answer)
+        return ""
 
     def _could_suggest(self, answer: Mapping[str, Any]) -> bool:
         """Whether the searcher could suggest this now; True if it has its own space, which is
@@ -342,11 +345,15 @@ class Proposer:
 
     def _numbers_of_search(self, index: int) -> AbstractContextManager[None]:
         """As `_numbers`, for a search algorithm of the user."""
+        own = is_holdfast_class(type(self._innermost))
+        return nullcontext() if own else self._numbers(str(self._ordinal(index)))
+
+    @property
+    def _innermost(self) -> BasicVariantGenerator | Searcher:
         search = self._search
         while isinstance(search, Wrapper):
             search = search.searcher
-        own = is_holdfast_class(type(search))
-        return nullcontext() if own else self._numbers(str(self._ordinal(index)))
+        return search
 
     def _merged(self, index: int, answer: Any) -> Variant:
         if not isinstance(answer, Mapping):
@@ -364,89 +371,13 @@ class Proposer:
         config = overlaid(fixed.config, answer)
         return Variant(index=index, config=config, evaluated=spread(answer))
 
-    def _make(self, trial_id: str, variant: Variant) -> TrialSpec:
-        config = self._kept(variant.config)
-        tag = format_tag(variant.index, variant.evaluated)
-        proposed = ProposedTrial(
-            trial_id=trial_id,
-            trainable_name=self._spec.trainable,
-            config=fold_values(variant.config, self._param_space),
-            evaluated_params=variant.evaluated,
-            experiment_tag=tag,
-        )
-        name = self._naming.name_of(proposed)
-        dirname = self._naming.dirname_of(proposed, name, self._stamp())
-        if self._naming.chooses and self._is_taken(dirname):
-            # Two trials in one folder would overwrite each other.
-            dirname = f"{dirname}_{trial_id}"
-        self._dirnames.add(dirname)
-        return TrialSpec(
-            trial_id=trial_id,
-            index=variant.index,
-            name=name,
-            dirname=dirname,
-            config=config,
-            tag=tag,
-            resources=self._request(config),
-        )
-
     def with_users_config(
         self,
         question: Mapping[str, Any],
         ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
         about: str = "",
     ) -> dict[str, Any]:
-        """Call `ask` with the user's own objects in the config of the question. Objects that it
-        leaves alone in its answer get their references back. Raises what `ask` raises, and
-        NotPicklable for a value that cannot be stored. `about` differs from question to
-        question, and says which numbers the user's functions draw."""
-        kept: Mapping[str, Any] = question.get("config", {})
-        given = users_config(kept, self._values)
+        """See `ConfigForms.with_users_config`. `about` differs from question to question, and says
+        which numbers the user's functions draw."""
         with self._numbers(f"scheduler/{about}"):
-            answer = dict(ask({**question, "config": given}))
-        if "config" in answer:
-            check_nesting(answer["config"], "the scheduler's config")
-            answer["config"] = self._as_kept(kept, given, answer["config"])
-        return answer
-
-    def _kept(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The config in the form that the journal stores."""
-        return placed_in(seal(config, self._sealed), self._spec.space_number)
-
-    def _as_kept(self, kept: Any, given: Any, answered: Any, name: str = "") -> Any:
-        """The answer, with references in place of the user's objects that are still those of
-        `given`, also if a dict around them was replaced."""
-        if answered is given:
-            return kept
-        if type(kept) is type(given) is type(answered) is dict:
-            return {
-                key: self._as_kept(
-                    kept.get(key), given.get(key, _ABSENT), value, f"{name}/{key}" if name else key
-                )
-                for key, value in answered.items()
-            }
-        return seal({name: answered}, self._sealed)[name]
-
-    def _sealed(self, path: tuple[str | int, ...], value: Any) -> Opaque | Ref:
-        """A reference from the search space as its place there, so that a restore takes the
-        current one; anything else pickled."""
-        if isinstance(value, ObjectRef):
-            for place, ref in references_in(self._param_space):
-                if ref == value:
-                    number = self._spec.space_number
-                    return placed(Ref(path=place, index=None, summary=summarize(value)), number)
-        return _pickle(path, value)
-
-    def _is_taken(self, dirname: str) -> bool:
-        return dirname in self._dirnames or (self._root / dirname).exists()
-
-    def _request(self, config: dict[str, Any]) -> PlacementGroupFactory:
-        if isinstance(self._resources, PlacementGroupFactory):
-            return self._resources
-        return self._resources(users_config(config, self._values))
-
-
-def _pickle(path: tuple[str | int, ...], value: Any) -> Opaque:
-    key = "/".join(str(part) for part in path)
-    pickled = dumps(value, f"config[{key!r}]")
-    return Opaque(pickled=pickled, summary=summarize(value), shown=excerpt(value))
+            return self._forms.with_users_config(question, ask)
