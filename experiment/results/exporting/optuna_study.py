@@ -26,6 +26,7 @@ from holdfast.experiment.results.exporting.distributions import (
     distributions,
     simple,
 )
+from holdfast.experiment.results.exporting.optuna_tables import Adding
 from holdfast.experiment.results.exporting.recorded_space import RecordedSpace
 from holdfast.experiment.results.importance import ImportanceMissing
 from holdfast.experiment.results.outcome import Outcome
@@ -93,7 +94,8 @@ def export(
     directions = [_DIRECTIONS[mode] for mode in goals.values()]
     for metric in goals:
         _check_metric(outcome, metric)
-    opened = _opened(optuna, storage)
+    database = _opened(optuna, storage)
+    opened = optuna.storages.get_storage(database)
     study = optuna.create_study(
         storage=opened,
         study_name=name,
@@ -107,7 +109,8 @@ def export(
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names(metrics)
     writer = _Export(optuna, opened, study, outcome, metrics)
-    done = writer.run()
+    is_database = type(database) is optuna.storages.RDBStorage
+    done = writer.run(Adding(study, database if is_database else None))
     for text in writer.notes():
         _log.warning("%s", text)
     return done
@@ -132,11 +135,11 @@ def _check_metric(outcome: Outcome, metric: str) -> None:
 
 
 def _opened(optuna: Any, storage: Any) -> Any:
+    if not isinstance(storage, str):
+        return storage
     try:
-        return optuna.storages.get_storage(storage)
+        return optuna.storages.RDBStorage(storage)
     except Exception as error:  # of Optuna, SQLAlchemy or a driver
-        if not isinstance(storage, str):
-            raise
         first = str(error).partition("\n")[0]
         raise InvalidConfig(
             f"the Optuna storage {redact(storage)} cannot be opened: {redact(first)}. Pass a URL "
@@ -243,7 +246,7 @@ class _Export:
             text = _listed(self._lost, *no_parameter)
             yield f"{text}. The study has another kind from an earlier export; {attribute}"
 
-    def run(self) -> Exported:
+    def run(self, adding: Adding) -> Exported:
         added = updated = unchanged = 0
         for trial, rows in self._outcome.rows(self._trials):
             exported = self._exported.get(trial.trial_id)
@@ -253,13 +256,14 @@ class _Export:
             ):
                 if exported is not None:
                     current.set_user_attr(_SUPERSEDES, exported.number)
-                self._study.add_trial(current)
+                adding.add(current)
                 added += 1
             elif exported.state.is_finished() or not self._differs(exported, current):
                 unchanged += 1
             else:
                 self._bring_up_to_date(exported, current)
                 updated += 1
+        adding.flush()
         return Exported(
             study_name=self._study.study_name,
             added=added,

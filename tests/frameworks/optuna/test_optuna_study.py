@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -17,11 +18,13 @@ from typing import Any
 
 import optuna
 import pytest
+import sqlalchemy
 from optuna.trial import TrialState
 
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.exporting import optuna_tables
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.scheduler.policies.asha import ASHAScheduler
@@ -181,6 +184,66 @@ def test_a_failed_trial_that_was_resumed_since_is_added_again_and_says_so(
     second = ResultGrid(ExperimentAnalysis.of(read)).to_optuna(url)
     assert (second.added, second.updated, second.unchanged) == (1, 0, 0)
     assert loaded(url).trials[1].user_attrs["holdfast:supersedes"] == 0
+
+
+def recorded_in(database: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of all tables."""
+    connection = sqlite3.connect(database)
+    try:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {
+            name: connection.execute(f"SELECT * FROM {name}").fetchall()
+            for (name,) in tables.fetchall()
+        }
+    finally:
+        connection.close()
+
+
+def test_the_tables_have_the_rows_that_optuna_itself_inserts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begun(tmp_path / "run")
+    run.finish(reported(run, 0.5, math.nan, math.inf, 0.25))
+    run.fail(reported(run, 0.4), message="no")
+    run.finish(reported(run, 0.3, lr=0.5, made="x"))
+    run.finish(reported(run))
+    reported(run, 0.3)
+    run.ends()
+    monkeypatch.setattr(optuna_tables, "_BATCH", 20)  # not all trials in one transaction
+    grid(tmp_path / "run").to_optuna(f"sqlite:///{tmp_path}/ours.db")
+    monkeypatch.setattr(optuna_tables, "_SCHEMA", "another")
+    grid(tmp_path / "run").to_optuna(f"sqlite:///{tmp_path}/optunas.db")
+    ours, optunas = recorded_in(tmp_path / "ours.db"), recorded_in(tmp_path / "optunas.db")
+    assert len(ours["trials"]) == 5
+    # A trial without reports has the time of its export.
+    untimed = [(*row[:4], *(None, None)) if row[1] == 3 else row for row in ours.pop("trials")]
+    others = [(*row[:4], *(None, None)) if row[1] == 3 else row for row in optunas.pop("trials")]
+    assert untimed == others
+    assert ours == optunas
+
+
+def test_a_trial_that_the_database_refuses_keeps_none_of_the_others_out(
+    tmp_path: Path, url: str
+) -> None:
+    run = begun(tmp_path / "run")
+    for batch in (1, 2, 3):
+        run.finish(reported(run, 0.5, batch=batch))
+    run.ends()
+    optuna.storages.RDBStorage(url)
+    with sqlite3.connect(tmp_path / "trials.db") as connection:
+        connection.execute(
+            "CREATE TRIGGER refusing BEFORE INSERT ON trial_user_attributes"
+            " WHEN NEW.key = 'config/batch' AND NEW.value_json = '3'"
+            " BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        )
+    with pytest.raises(sqlalchemy.exc.IntegrityError, match="not this one"):
+        grid(tmp_path / "run").to_optuna(url)
+    assert [trial.number for trial in loaded(url).trials] == [0, 1]
+    connection.execute("DROP TRIGGER refusing")
+    connection.close()
+    again = grid(tmp_path / "run").to_optuna(url)
+    assert (again.added, again.unchanged) == (1, 2)
+    assert [trial.user_attrs["config/batch"] for trial in loaded(url).trials] == [1, 2, 3]
 
 
 def test_what_does_not_fit_the_study_or_cannot_be_opened_is_refused(
