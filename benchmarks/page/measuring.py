@@ -8,13 +8,12 @@ browser on another machine), and by chromium on this one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import Bench
-from benchmarks.page import optuna
 from benchmarks.page.chromium import TABLE, Chromium, chromium, shown_s
+from benchmarks.page.comparing import compared
 from benchmarks.page.live import LiveRun, Phase, p99, phase
 from benchmarks.page.search import write_search
 from benchmarks.page.server import holdfast_web
@@ -85,7 +84,9 @@ def _opened(bench: Bench, browser: Chromium) -> list[Row]:
         Row(work="memory of the server (PSS)", unit="MiB", ours=memory, goal=_MEMORY),
         Row(work="memory of chromium (PSS)", unit="MiB", ours=used),
     ]
-    return mine if not bench.with_optuna else [*mine, *_of_optuna(bench, browser, experiment)]
+    if not bench.with_optuna:
+        return mine
+    return [*mine, *compared(bench, browser, experiment, experiment.parent / "trials.db")]
 
 
 def _drawn(trials: int, seed: int) -> list[str]:
@@ -98,28 +99,6 @@ def _select(page: Page, key: str, ids: Sequence[str], view: str) -> float:
     taken_ms: float = page.evaluate(_SELECT, [hash_, len(ids)])
     page.wait_for_timeout(1000)
     return taken_ms / 1000
-
-
-def _of_optuna(bench: Bench, browser: Chromium, experiment: Path) -> list[Row]:
-    """The page of the study, from the start of the dashboard until its history has points."""
-    programs = optuna.made_environment()
-    database = experiment.parent / "trials.db"
-    bench.say("  exporting to Optuna ...")
-    exported_s = optuna.export(programs, experiment, database)
-    shown, memory = [], []
-    for _ in range(min(bench.runs, 3)):
-        with optuna.dashboard(programs, database) as server, browser.page() as page:
-            shown.append(shown_s(page, server.url, optuna.POINT, began_s=server.began_s))
-            memory.append(server.memory_mib)
-    return [
-        Row(work="export to Optuna's SQLite", unit="s", ours=[exported_s]),
-        Row(
-            work="optuna-dashboard starts and draws the history",
-            unit="s",
-            ours=shown,
-        ),
-        Row(work="memory of optuna-dashboard (PSS)", unit="MiB", ours=memory),
-    ]
 
 
 def _live(bench: Bench, browser: Chromium) -> list[Row]:

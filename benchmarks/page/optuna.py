@@ -16,8 +16,9 @@ from benchmarks.page.server import Server
 
 _ROOT = Path(__file__).resolve().parents[2]
 _VENV = _ROOT / ".venvs" / "optuna-dashboard"
-# A trial in the plot of the history.
-POINT = ".scatterlayer .point"
+# A trial in the plot of the history, and a trial's curve below it.
+POINT = "#plot-history .scatterlayer .point"
+CURVES = "#graph-intermediate-values .scatterlayer .trace"
 _BEGINS_S = 120.0
 _ENDS_S = 20.0
 
@@ -33,6 +34,14 @@ def made_environment() -> Path:
         packages = ["--editable", str(_ROOT), "optuna", "optuna-dashboard"]
         finish([str(programs / "python"), "-m", "pip", "install", "--quiet", *packages])
     return programs
+
+
+def version(programs: Path) -> str:
+    """`optuna-dashboard 0.21.0 and Optuna 5.0.0`, as installed."""
+    read = "from importlib.metadata import version; import json"
+    print_ = "print(json.dumps([version('optuna-dashboard'), version('optuna')]))"
+    dashboards, optunas = finish([str(programs / "python"), "-c", f"{read}; {print_}"]).told
+    return f"optuna-dashboard {dashboards} and Optuna {optunas}"
 
 
 def export(programs: Path, experiment: Path, database: Path) -> float:

@@ -35,6 +35,11 @@ class Server:
         return cpu_of(self.pid)
 
     @property
+    def since_start_s(self) -> float:
+        """Seconds since `began_s`."""
+        return time.monotonic() - self.began_s
+
+    @property
     def memory_mib(self) -> float:
         """Its memory now (PSS), in MiB."""
         return memory_of([self.pid])
