@@ -48,6 +48,7 @@ def compared(bench: Bench, browser: Chromium, experiment: Path, database: Path) 
         with holdfast_web(experiment) as server, browser.page() as page:
             ours.append(_seen(server, browser, page, TABLE))
         with optuna.dashboard(programs, database) as server, browser.page() as page:
+            page.set_default_timeout(_DEADLINE_MS)
             theirs.append(_seen(server, browser, page, optuna.POINT, optuna.CURVES))
     named = optuna.version(programs)
     return [
@@ -89,7 +90,6 @@ def compared(bench: Bench, browser: Chromium, experiment: Path, database: Path) 
 
 
 def _seen(server: Server, browser: Chromium, page: Page, trial: str, curve: str = "") -> _Seen:
-    page.set_default_timeout(_DEADLINE_MS)
     browsers_s = browser.cpu_s
     shown = shown_s(page, server.url, trial, began_s=server.began_s)
     used_s = server.cpu_s + browser.cpu_s - browsers_s

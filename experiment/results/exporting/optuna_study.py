@@ -247,19 +247,16 @@ class _Export:
             yield f"{text}. The study has another kind from an earlier export; {attribute}"
 
     def run(self, adding: Adding) -> Exported:
-        added = updated = unchanged = 0
-        for trial, rows in self._outcome.rows(self._trials):
+        added = updated = 0
+        changed = [trial for trial in self._trials if self._differs(trial)]
+        for trial, rows in self._outcome.rows(changed):
             exported = self._exported.get(trial.trial_id)
             current = self._frozen(trial, rows)
-            if exported is None or (
-                exported.state.is_finished() and self._differs(exported, current)
-            ):
+            if exported is None or exported.state.is_finished():
                 if exported is not None:
                     current.set_user_attr(_SUPERSEDES, exported.number)
                 adding.add(current)
                 added += 1
-            elif exported.state.is_finished() or not self._differs(exported, current):
-                unchanged += 1
             else:
                 self._bring_up_to_date(exported, current)
                 updated += 1
@@ -268,13 +265,16 @@ class _Export:
             study_name=self._study.study_name,
             added=added,
             updated=updated,
-            unchanged=unchanged,
+            unchanged=len(self._trials) - len(changed),
             without_distribution=self._unknown,
         )
 
-    def _differs(self, exported: Any, current: Any) -> bool:
-        same = exported.user_attrs.get(ITERATION) == current.user_attrs[ITERATION]
-        return exported.state != current.state or not same
+    def _differs(self, trial: Trial) -> bool:
+        """Whether the study lacks the trial or some of its reports, or has another state."""
+        exported = self._exported.get(trial.trial_id)
+        if exported is None or exported.state != self._state(trial):
+            return True
+        return bool(exported.user_attrs.get(ITERATION) != trial.iteration)
 
     def _bring_up_to_date(self, exported: Any, current: Any) -> None:
         storage, name = self._storage, self._study.study_name

@@ -26,7 +26,7 @@ class Adding:
     def __init__(self, study: Any, database: Any | None) -> None:
         self._study = study
         is_known = database is not None and database.get_current_version() == _SCHEMA
-        self._database = database if is_known else None
+        self._database: Any = database if is_known else None
         self._waiting: list[Any] = []
         self._rows = 0
 
