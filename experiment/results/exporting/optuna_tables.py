@@ -42,11 +42,11 @@ class Adding:
 
     def flush(self) -> None:
         """Write the trials that wait. Errors of Optuna's storage pass through."""
-        from sqlalchemy.exc import SQLAlchemyError
-
         trials, self._waiting, self._rows = self._waiting, [], 0
         if not trials:
             return
+        from sqlalchemy.exc import SQLAlchemyError
+
         try:
             self._insert(trials)
         except SQLAlchemyError:  # such as a locked database: Optuna tries it five times
