@@ -53,7 +53,7 @@ def compared(bench: Bench, browser: Chromium, experiment: Path, database: Path) 
     named = optuna.version(programs)
     return [
         Row(
-            work="page from the start of its server, beside optuna-dashboard",
+            work="page from the start of its server, in turns with optuna-dashboard",
             unit="s",
             ours=[one.shown_s for one in ours],
             reference=[one.shown_s for one in theirs],
