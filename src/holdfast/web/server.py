@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import field
@@ -33,6 +34,7 @@ LOOPBACK: Final = "127.0.0.1"
 _NEXT_PORTS: Final = 50
 _WAITING: Final = 128
 _COLLECTED_AFTER: Final = 50_000
+_SWITCH_S: Final = 0.0005
 _LARGEST_HEAD: Final = 64 << 10
 # How long the end may take: to read the last state, and to send it.
 _LAST_LOOK_S: Final = 0.5
@@ -110,6 +112,9 @@ class WebServer:
         # The trials of a large experiment are a million objects, and the collector would visit
         # them several times while they are read: a tenth of the time to the first page.
         gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
+        # The loop sends a browser the page's 36 files while another thread reads the experiment,
+        # and would wait 5 ms for it, several times for each.
+        sys.setswitchinterval(_SWITCH_S)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._run(on_start))
 
