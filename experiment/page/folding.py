@@ -43,7 +43,6 @@ from holdfast.scheduler.events import (
 )
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position
-from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import Committed, Measured, Reported, Returned, Saved, Started
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status
@@ -81,17 +80,34 @@ class Folded:
     is_all: bool
 
 
+class _Waiting:
+    """The reports of a trial that may be skipped, in a batch: each begins with `begins` at the
+    offset `at`, and its iteration follows. `decoded` is one before them whose row is kept."""
+
+    __slots__ = ("at", "begins", "decoded", "reports", "trial_id")
+
+    def __init__(self, trial_id: str, begins: bytes, at: int) -> None:
+        self.trial_id, self.begins, self.at = trial_id, begins, at
+        self.reports: list[tuple[bytes, Position]] = []
+        self.decoded: tuple[bytes, Position] | None = None
+
+    @property
+    def newest(self) -> tuple[bytes, Position] | None:
+        return self.reports[-1] if self.reports else self.decoded
+
+
 class Folding:
     """One machine, and the newest rows of its trials."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.recent = Recent()
-        self._pending: dict[str, tuple[bytes, Position]] = {}
-        # Until the next record of another kind: the attempts whose reports may be skipped, and by
-        # the bytes of its id what follows in such a report, None if it may not be skipped.
-        self._attempts: dict[str, int] = {}
-        self._expected: dict[bytes, tuple[str, bytes] | None] = {}
+        # By the bytes of a trial's id, until the next record of another kind: where its reports
+        # wait, None if they may not be skipped.
+        self._expected: dict[bytes, _Waiting | None] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        # The iteration at which all trials end, infinity if none is known; None if a report may
+        # reach another bound.
         self._last_iteration = _last_iteration(machine.spec.stop)
         self._changed: set[str] = set()
         self._reports = 0
@@ -110,11 +126,12 @@ class Folding:
         self._changed, self._reports = set(), 0
         self._is_more = self._is_all = False
         try:
-            for payload, position in records:
+            for record in records:
+                payload = record[0]
                 if payload.startswith(REPORT):
-                    self._on_report(payload, position)
+                    self._on_report(record)
                 else:
-                    self._on_record(payload, position)
+                    self._on_record(*record)
                 hear(payload)
         finally:
             self._flush_all()
@@ -132,68 +149,68 @@ class Folding:
         if payload[0] == PLAIN and is_only_progress(payload) and (at := find_iteration(payload)):
             trial_id = id_of(payload).decode(errors="replace")
             if trial_id in self.machine.trials:
-                self.recent.add_report(trial_id, payload, at)
+                self.recent.add_reports(trial_id, [(payload, at)])
             return
         with suppress(ValueError, TypeError, OverflowError, RecursionError, KeyError, IndexError):
             fields = msgpack.unpackb(payload, strict_map_key=False)[2]
             if self._has_numbers(fields) and fields["trial_id"] in self.machine.trials:
                 self._add(fields)
 
-    def _on_report(self, payload: bytes, position: Position) -> None:
+    def _on_report(self, record: tuple[bytes, Position]) -> None:
+        payload = record[0]
         key = id_of(payload)
-        expected = self._expected[key] if key in self._expected else self._expect(key)
-        if expected is not None and is_only_progress(payload):
-            trial_id, begins = expected
-            at = ID_AT + len(key)
-            if payload.startswith(begins, at):
-                at += len(begins)
-                if self._is_before_the_last(payload, at):
-                    self._reports += 1
-                    self.recent.add_report(trial_id, payload, at)
-                    self._wait(trial_id, payload, position)
-                    return
-        self._on_other_report(payload, position)
+        waiting = self._expected[key] if key in self._expected else self._expect(key)
+        if waiting is None:
+            self._on_record(*record)
+        elif (
+            payload.startswith(waiting.begins, waiting.at)
+            and is_only_progress(payload)
+            and (self._last_iteration == inf or self._is_early(payload, waiting))
+        ):
+            waiting.reports.append(record)
+        elif self._is_plain(payload, waiting):
+            waiting.decoded = record
+        else:
+            self._on_record(*record)
 
-    def _expect(self, key: bytes) -> tuple[str, bytes] | None:
-        """What follows this id in a report that may be skipped."""
+    def _expect(self, key: bytes) -> _Waiting | None:
         trial_id = key.decode(errors="replace")
-        attempt = 0
-        if self._last_iteration is not None and trial_id in self.machine.trials:
-            attempt = self._running_attempt(trial_id)
-        self._expected[key] = found = (trial_id, beginning(attempt)) if attempt else None
+        found = None
+        if attempt := self._running_attempt(trial_id):
+            begins = beginning(attempt)
+            found = self._waiting.get(trial_id)
+            if found is None or found.begins != begins:
+                self._flush(trial_id)
+                found = self._waiting[trial_id] = _Waiting(trial_id, begins, ID_AT + len(key))
+        self._expected[key] = found
         return found
 
-    def _is_before_the_last(self, payload: bytes, at: int) -> bool:
+    def _is_early(self, payload: bytes, waiting: _Waiting) -> bool:
+        """Whether the report is before the last iteration."""
         try:
-            return iteration_at(payload, at) < (self._last_iteration or 0)
+            iteration = iteration_at(payload, waiting.at + len(waiting.begins))
         except (ValueError, IndexError):
             return False
+        return self._last_iteration is not None and iteration < self._last_iteration
 
-    def _wait(self, trial_id: str, payload: bytes, position: Position) -> None:
-        self._pending.pop(trial_id, None)  # the newest is last
-        self._pending[trial_id] = (payload, position)
-
-    def _on_other_report(self, payload: bytes, position: Position) -> None:
+    def _is_plain(self, payload: bytes, waiting: _Waiting) -> bool:
+        """Whether a report only changes the numbers of its trial. If so, its row is kept."""
         try:
-            raw = msgpack.unpackb(payload, strict_map_key=False)
-            is_plain = self._is_plain(raw[2])
+            fields = msgpack.unpackb(payload, strict_map_key=False)[2]
+            is_plain = (
+                fields["trial_id"] == waiting.trial_id
+                and fields["attempt"] == self._running_attempt(waiting.trial_id)
+                and fields["checkpoint"] is None
+                and self._has_numbers(fields)
+                and fields["metrics"].get("done") is not True
+                and not (self.machine.spec.stop and self._reaches_bound(fields))
+            )
         except (ValueError, TypeError, OverflowError, RecursionError, KeyError, IndexError):
-            is_plain = False
-        if not is_plain:
-            self._on_record(payload, position)
-            return
-        self._note(raw[2])
-        self._wait(raw[2]["trial_id"], payload, position)
-
-    def _is_plain(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a report only changes the numbers of a running trial."""
-        return (
-            fields["attempt"] == self._running_attempt(fields["trial_id"])
-            and fields["checkpoint"] is None
-            and self._has_numbers(fields)
-            and fields["metrics"].get("done") is not True
-            and not (self.machine.spec.stop and self._reaches_bound(fields))
-        )
+            return False
+        if is_plain:
+            self._hand_over(waiting)
+            self._note(fields)
+        return is_plain
 
     @staticmethod
     def _has_numbers(fields: Mapping[str, Any]) -> bool:
@@ -208,18 +225,16 @@ class Folding:
     def _running_attempt(self, trial_id: str) -> int:
         """The attempt of a trial whose reports may be skipped, until the next record of another
         kind; 0 if they may not."""
-        attempt = self._attempts.get(trial_id)
-        if attempt is None:
-            machine, trial = self.machine, self.machine.trials[trial_id]
-            is_one = (
-                trial.status is Status.RUNNING
-                and not (trial.is_held or trial.spec.resources.is_elastic)
-                and trial_id not in machine.questions
-                and not machine.spec.has_stopper
-                and machine.expected.is_met
-            )
-            attempt = self._attempts[trial_id] = trial.attempt if is_one else 0
-        return attempt
+        machine, trial = self.machine, self.machine.trials.get(trial_id)
+        is_one = (
+            trial is not None
+            and trial.status is Status.RUNNING
+            and not (trial.is_held or trial.spec.resources.is_elastic)
+            and trial_id not in machine.questions
+            and not machine.spec.has_stopper
+            and machine.expected.is_met
+        )
+        return trial.attempt if trial is not None and is_one else 0
 
     def _reaches_bound(self, fields: Mapping[str, Any]) -> bool:
         automatic = {name: fields[name] for name in _TIMES}
@@ -251,7 +266,6 @@ class Folding:
         else:
             self._flush_all()
         ending = self.machine.ending
-        self._attempts.clear()
         self._expected.clear()
         self._replay(record, payload, position)
         if self.machine.ending is not ending and not isinstance(event, (EndOrdered, Resumed)):
@@ -275,15 +289,28 @@ class Folding:
             )
 
     def _flush_all(self) -> None:
-        for trial_id in list(self._pending):
+        self._expected.clear()
+        waiting = [(one.newest, one.trial_id) for one in self._waiting.values()]
+        known = [(newest[1], trial_id) for newest, trial_id in waiting if newest is not None]
+        for _, trial_id in sorted(known):  # the newest is last
             self._flush(trial_id)
+        self._waiting.clear()
 
     def _flush(self, trial_id: str) -> None:
-        if (found := self._pending.pop(trial_id, None)) is None:
+        waiting = self._waiting.pop(trial_id, None)
+        if waiting is None or (newest := waiting.newest) is None:
             return
-        payload, position = found
+        self._hand_over(waiting)
+        payload, position = newest
         self._replay(unpack(payload, position), payload, position)
         self._changed.add(trial_id)
+
+    def _hand_over(self, waiting: _Waiting) -> None:
+        """Keep the rows of the reports that have waited."""
+        at = waiting.at + len(waiting.begins)
+        self._reports += len(waiting.reports)
+        self.recent.add_reports(waiting.trial_id, [(one[0], at) for one in waiting.reports])
+        waiting.reports = []
 
     def _replay(self, record: Record, payload: bytes, position: Position) -> None:
         # A report that waited may be older than the records that were applied before it.

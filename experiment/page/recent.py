@@ -72,26 +72,26 @@ class Recent:
         timestamp: float,
         metrics: Mapping[str, Any],
     ) -> None:
-        self._add(trial_id, Seen(iteration, time_total_s, timestamp, numbers(metrics)))
+        self._add(trial_id, [Seen(iteration, time_total_s, timestamp, numbers(metrics))])
 
-    def add_report(self, trial_id: str, payload: bytes, at: int) -> None:
-        """Add a report of which `is_only_progress`, and whose iteration is at the offset `at`."""
-        if len(payload) <= _LARGEST_UNREAD:
-            self._add(trial_id, (payload, at))
-        elif (seen := _seen(payload, at)) is not None:
-            self._add(trial_id, seen)
+    def add_reports(self, trial_id: str, reports: Sequence[tuple[bytes, int]]) -> None:
+        """Add reports of which `is_only_progress`, each with the offset of its iteration."""
+        rows = [
+            report if len(report[0]) <= _LARGEST_UNREAD else _seen(*report) for report in reports
+        ]
+        self._add(trial_id, [row for row in rows if row is not None])
 
-    def _add(self, trial_id: str, row: Seen | tuple[bytes, int]) -> None:
+    def _add(self, trial_id: str, newest: Sequence[Seen | tuple[bytes, int]]) -> None:
         rows = self._rows.get(trial_id)
         if rows is None:
             rows = self._rows[trial_id] = _Rows()
         else:
             self._rows.move_to_end(trial_id)
-        rows.unread.append(row)
-        self._count += 1
-        if len(rows) > _OF_ONE:
+        before = len(rows)
+        rows.unread.extend(newest)
+        while len(rows) > _OF_ONE:
             rows.drop_oldest()
-            self._count -= 1
+        self._count += len(rows) - before
         while self._count > _OF_ALL:
             _, oldest = self._rows.popitem(last=False)
             self._count -= len(oldest)

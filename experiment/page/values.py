@@ -95,7 +95,9 @@ def cells(flat: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 def _large(value: int) -> float | str:
     """A browser's numbers are doubles."""
-    return float(value) if value.bit_length() < _DOUBLE_BITS else shortened(whole_text(value), SHORT)
+    return (
+        float(value) if value.bit_length() < _DOUBLE_BITS else shortened(whole_text(value), SHORT)
+    )
 
 
 def is_number(value: Any) -> bool:
