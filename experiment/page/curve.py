@@ -116,14 +116,11 @@ def thinned(points: list[Point], most: int) -> list[Point]:
 
 def _extremes(points: Sequence[Point], begin: int, end: int, metrics: int) -> Iterable[int]:
     for at in range(metrics):
-        known = [
-            (value, row)
-            for row in range(begin, end)
-            if (value := points[row].values[at]) is not None and value == value
-        ]
+        values = [points[row].values[at] for row in range(begin, end)]
+        known = [value for value in values if value is not None and value == value]
         if known:
-            yield min(known)[1]
-            yield max(known)[1]
+            yield begin + values.index(min(known))
+            yield begin + values.index(max(known))
 
 
 def add_table(curve: Curve, lines: Iterable[str]) -> None:

@@ -10,11 +10,8 @@ has handled every record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from math import inf
 from typing import Any, Final
-
-import msgpack
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.page.raw_reports import (
@@ -23,7 +20,7 @@ from holdfast.experiment.page.raw_reports import (
     PLAIN,
     REPORT,
     beginning,
-    find_iteration,
+    fields_of,
     id_of,
     is_only_progress,
     iteration_at,
@@ -47,7 +44,6 @@ from holdfast.trial.events import Committed, Measured, Reported, Returned, Saved
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status
 
-_NUMBERS: Final = (int, float)
 # These change one trial and start waiting ones; they never change another trial that reports.
 _OF_ONE_TRIAL = (
     Started,
@@ -146,15 +142,11 @@ class Folding:
         """Keep the row of a record that the machine has handled before, if it is a report's."""
         if payload[1 : len(REPORT)] != NAME:
             return
-        if payload[0] == PLAIN and is_only_progress(payload) and (at := find_iteration(payload)):
-            trial_id = id_of(payload).decode(errors="replace")
-            if trial_id in self.machine.trials:
-                self.recent.add_reports(trial_id, [(payload, at)])
-            return
-        with suppress(ValueError, TypeError, OverflowError, RecursionError, KeyError, IndexError):
-            fields = msgpack.unpackb(payload, strict_map_key=False)[2]
-            if self._has_numbers(fields) and fields["trial_id"] in self.machine.trials:
-                self._add(fields)
+        trial_id = id_of(payload).decode(errors="replace")
+        if payload[0] == PLAIN and trial_id in self.machine.trials and is_only_progress(payload):
+            self.recent.add_reports(trial_id, [payload])
+        elif (fields := fields_of(payload)) and fields["trial_id"] in self.machine.trials:
+            self._add(fields)
 
     def _on_report(self, record: tuple[bytes, Position]) -> None:
         payload = record[0]
@@ -195,32 +187,19 @@ class Folding:
 
     def _is_plain(self, payload: bytes, waiting: _Waiting) -> bool:
         """Whether a report only changes the numbers of its trial. If so, its row is kept."""
-        try:
-            fields = msgpack.unpackb(payload, strict_map_key=False)[2]
-            is_plain = (
-                fields["trial_id"] == waiting.trial_id
-                and fields["attempt"] == self._running_attempt(waiting.trial_id)
-                and fields["checkpoint"] is None
-                and self._has_numbers(fields)
-                and fields["metrics"].get("done") is not True
-                and not (self.machine.spec.stop and self._reaches_bound(fields))
-            )
-        except (ValueError, TypeError, OverflowError, RecursionError, KeyError, IndexError):
-            return False
-        if is_plain:
+        fields = fields_of(payload)
+        is_plain = (
+            fields is not None
+            and fields["trial_id"] == waiting.trial_id
+            and fields.get("attempt") == self._running_attempt(waiting.trial_id)
+            and fields.get("checkpoint", fields) is None
+            and fields["metrics"].get("done") is not True
+            and not (self.machine.spec.stop and self._reaches_bound(fields))
+        )
+        if fields is not None and is_plain:
             self._hand_over(waiting)
             self._note(fields)
         return is_plain
-
-    @staticmethod
-    def _has_numbers(fields: Mapping[str, Any]) -> bool:
-        return (
-            type(fields["metrics"]) is dict
-            and type(fields["iteration"]) is int
-            and type(fields["time_total_s"]) in _NUMBERS
-            and type(fields["time_this_iter_s"]) in _NUMBERS
-            and type(fields["timestamp"]) in _NUMBERS
-        )
 
     def _running_attempt(self, trial_id: str) -> int:
         """The attempt of a trial whose reports may be skipped, until the next record of another
@@ -307,9 +286,8 @@ class Folding:
 
     def _hand_over(self, waiting: _Waiting) -> None:
         """Keep the rows of the reports that have waited."""
-        at = waiting.at + len(waiting.begins)
         self._reports += len(waiting.reports)
-        self.recent.add_reports(waiting.trial_id, [(one[0], at) for one in waiting.reports])
+        self.recent.add_reports(waiting.trial_id, [payload for payload, _ in waiting.reports])
         waiting.reports = []
 
     def _replay(self, record: Record, payload: bytes, position: Position) -> None:

@@ -8,8 +8,8 @@ as one with a checkpoint, is decoded as a whole. Pure: no I/O.
 from __future__ import annotations
 
 import re
-from struct import Struct
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgpack
 
@@ -25,24 +25,15 @@ _AFTER: Final = re.compile(
     rb"\xaacheckpoint\xc0\xa8has_room[\xc2\xc3]",
     re.DOTALL,
 )
-_TIMES: Final = Struct(">11xd18xd14xd")
-_AFTER_BYTES: Final = _TIMES.size + len(b"\xaacheckpoint\xc0\xa8has_room\xc2")
+_AFTER_BYTES: Final = 3 * 8 + len(
+    b"\xa9timestamp\xcb\xb0time_this_iter_s\xcb\xactime_total_s\xcb\xaacheckpoint\xc0\xa8has_room\xc2"
+)
 _ITERATION: Final = b"\xa9iteration"
-# An id, the attempt and the name of the iteration are shorter.
-_HEAD_BYTES: Final = 64
-_METRICS: Final = b"\xa7metrics"
 # A report whose metrics may say that its trial is done.
 _DONE: Final = b"\xa4done\xc3"
+_NUMBERS: Final = (int, float)
+_ONE_BYTE: Final = 0x80
 _WHOLE_BYTES: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
-
-
-class Numbers(NamedTuple):
-    """What a report says, without the user's metrics that are not numbers."""
-
-    iteration: int
-    time_total_s: float
-    timestamp: float
-    metrics: dict[str, Any]
 
 
 def id_of(payload: bytes) -> bytes:
@@ -62,40 +53,34 @@ def is_only_progress(payload: bytes) -> bool:
     return end > ID_AT and _AFTER.match(payload, end) is not None and _DONE not in payload
 
 
-def find_iteration(payload: bytes) -> int:
-    """The offset of the iteration in a report, 0 if it is not there."""
-    found = payload.find(_ITERATION, ID_AT, ID_AT + _HEAD_BYTES)
-    return 0 if found < 0 else found + len(_ITERATION)
-
-
 def iteration_at(payload: bytes, at: int) -> int:
-    """The whole number at this offset. Raises ValueError, IndexError if there is none."""
-    return _whole(payload, at)[0]
-
-
-def numbers_of(payload: bytes, at: int) -> Numbers | None:
-    """The numbers of a report of which `is_only_progress`, and whose iteration is at the offset
-    `at`; None if it has another form."""
-    try:
-        iteration, at = _whole(payload, at)
-        end, begin = len(payload) - _AFTER_BYTES, at + len(_METRICS)
-        if payload[at:begin] != _METRICS:
-            return None
-        metrics = msgpack.unpackb(payload[begin:end], strict_map_key=False)
-    except (ValueError, TypeError, OverflowError, RecursionError, IndexError):
-        return None
-    if type(metrics) is not dict:
-        return None
-    timestamp, _, time_total_s = _TIMES.unpack_from(payload, end)
-    return Numbers(iteration, time_total_s, timestamp, metrics)
-
-
-def _whole(payload: bytes, at: int) -> tuple[int, int]:
-    """A number that is not negative, and where it ends."""
+    """The whole number, not negative, at this offset. Raises ValueError, IndexError if there is
+    none."""
     first, begin = payload[at], at + 1
-    if first < 0x80:
-        return first, begin
+    if first < _ONE_BYTE:
+        return first
     size = _WHOLE_BYTES.get(first, 0)
     if not size or begin + size > len(payload):
         raise ValueError("not a whole number")
-    return int.from_bytes(payload[begin : begin + size], "big"), begin + size
+    return int.from_bytes(payload[begin : begin + size], "big")
+
+
+def fields_of(payload: bytes) -> dict[str, Any] | None:
+    """The fields of a report, decoded; None if its numbers are not numbers."""
+    try:
+        fields = msgpack.unpackb(payload, strict_map_key=False)[2]
+        return fields if has_numbers(fields) else None
+    except (ValueError, TypeError, OverflowError, RecursionError, KeyError, IndexError):
+        return None
+
+
+def has_numbers(fields: Mapping[str, Any]) -> bool:
+    """Raises KeyError, TypeError for what has not the fields of a report."""
+    return (
+        type(fields["metrics"]) is dict
+        and type(fields["trial_id"]) is str
+        and type(fields["iteration"]) is int
+        and type(fields["time_total_s"]) in _NUMBERS
+        and type(fields["time_this_iter_s"]) in _NUMBERS
+        and type(fields["timestamp"]) in _NUMBERS
+    )

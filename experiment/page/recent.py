@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from holdfast.experiment.page.curve import Point, number_or_none
-from holdfast.experiment.page.raw_reports import numbers_of
+from holdfast.experiment.page.raw_reports import fields_of
 from holdfast.experiment.records.rows import columns_of
 
 # Rows of one trial, and of all: 40,000 rows of ten metrics take about 30 MB, and not decoded 12.
@@ -30,14 +30,14 @@ class Seen(NamedTuple):
 
 
 class _Rows:
-    """Those of one trial: `read` by rising iteration, and then `unread`, which may replace them. A
-    report among these is its bytes, and where its iteration is."""
+    """Those of one trial: `read` by rising iteration, and then `unread`, which may replace them:
+    some of these are the bytes of a report."""
 
     __slots__ = ("read", "unread")
 
     def __init__(self) -> None:
         self.read: deque[Seen] = deque()
-        self.unread: deque[Seen | tuple[bytes, int]] = deque()
+        self.unread: deque[Seen | bytes] = deque()
 
     def __len__(self) -> int:
         return len(self.read) + len(self.unread)
@@ -48,7 +48,7 @@ class _Rows:
     def read_all(self) -> None:
         while self.unread:
             row = self.unread.popleft()
-            seen = row if isinstance(row, Seen) else _seen(*row)
+            seen = row if isinstance(row, Seen) else _seen(row)
             if seen is None:
                 continue
             while self.read and self.read[-1].iteration >= seen.iteration:
@@ -74,14 +74,12 @@ class Recent:
     ) -> None:
         self._add(trial_id, [Seen(iteration, time_total_s, timestamp, numbers(metrics))])
 
-    def add_reports(self, trial_id: str, reports: Sequence[tuple[bytes, int]]) -> None:
-        """Add reports of which `is_only_progress`, each with the offset of its iteration."""
-        rows = [
-            report if len(report[0]) <= _LARGEST_UNREAD else _seen(*report) for report in reports
-        ]
+    def add_reports(self, trial_id: str, payloads: Iterable[bytes]) -> None:
+        """Add reports as the journal has them."""
+        rows = [one if len(one) <= _LARGEST_UNREAD else _seen(one) for one in payloads]
         self._add(trial_id, [row for row in rows if row is not None])
 
-    def _add(self, trial_id: str, newest: Sequence[Seen | tuple[bytes, int]]) -> None:
+    def _add(self, trial_id: str, newest: Sequence[Seen | bytes]) -> None:
         rows = self._rows.get(trial_id)
         if rows is None:
             rows = self._rows[trial_id] = _Rows()
@@ -128,11 +126,12 @@ class Recent:
         return rows.read
 
 
-def _seen(payload: bytes, at: int) -> Seen | None:
-    found = numbers_of(payload, at)
-    if found is None:
+def _seen(payload: bytes) -> Seen | None:
+    fields = fields_of(payload)
+    if fields is None:
         return None
-    return Seen(found.iteration, found.time_total_s, found.timestamp, numbers(found.metrics))
+    metrics = numbers(fields["metrics"])
+    return Seen(fields["iteration"], fields["time_total_s"], fields["timestamp"], metrics)
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

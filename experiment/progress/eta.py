@@ -70,7 +70,8 @@ class Past:
 
 def epochs_of(config: Mapping[str, Any]) -> int | None:
     """The number of epochs in the configuration of a training script."""
-    for part in (config, config.get(LOOP_CONFIG)):
+    parts: Sequence[Any] = (config, config.get(LOOP_CONFIG))
+    for part in parts:
         for name in EPOCHS if isinstance(part, Mapping) else ():
             value: Any = part.get(name)
             if type(value) is int and value >= 1:
