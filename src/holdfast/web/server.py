@@ -105,8 +105,13 @@ class WebServer:
         self._following: Following | None = None
         self._uvicorn: _Server | None = None
 
-    def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
-        """Serve until `end`. `on_start` is called in the loop when browsers can connect."""
+    def run(
+        self,
+        on_start: Callable[[asyncio.AbstractEventLoop], None],
+        on_opened: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Serve until `end`. `on_start` is called in the loop when browsers can connect, and
+        `on_opened` when a server of one experiment has read it."""
         import uvloop
 
         # The trials of a large experiment are a million objects, and the collector would visit
@@ -116,7 +121,7 @@ class WebServer:
         # and would wait 5 ms for it, several times for each.
         sys.setswitchinterval(_SWITCH_S)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._run(on_start))
+            runner.run(self._run(on_start, on_opened))
 
     @property
     def is_watched(self) -> bool:
@@ -129,7 +134,11 @@ class WebServer:
         self._looks_last = last_look
         self._ended.set()
 
-    async def _run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+    async def _run(
+        self,
+        on_start: Callable[[asyncio.AbstractEventLoop], None],
+        on_opened: Callable[[], None],
+    ) -> None:
         async with RunTasks() as tasks:
             following = self._following = Following(self.place, tasks.scope(self._on_bug))
             page = Page(following)
@@ -138,7 +147,7 @@ class WebServer:
                 _config(app), lambda: on_start(asyncio.get_running_loop())
             )
             ending = tasks.start(self._end(following, server))
-            tasks.start(following.open_single())
+            tasks.start(_opened(following, on_opened))
             try:
                 await server.serve([self._socket])
             finally:
@@ -162,6 +171,11 @@ class WebServer:
 
     def _on_bug(self, error: BaseException) -> None:
         self._tell(f"following an experiment failed: {named(error)} (a bug in holdfast)")
+
+
+async def _opened(following: Following, on_opened: Callable[[], None]) -> None:
+    await following.open_single()
+    on_opened()
 
 
 class _Server(uvicorn.Server):
