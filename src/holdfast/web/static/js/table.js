@@ -185,7 +185,7 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
     </div></div>
     <div role="rowgroup" class="grid-body" style=${{ height: `${rows.length * ROW}px` }}>
       ${rows.slice(first, last).map((id, offset) => html`<${Row} key=${(first + offset) % pool} id=${id} at=${first + offset} store=${store} facts=${facts} columns=${columns} rightAligned=${rightAligned}
-        isSelected=${selection.has(id)} isActive=${id === active} isHovered=${id === hovered} isBest=${id === best || front.has(id)} act=${act} version=${store.changedAt(id)} alignment=${alignment} />`)}
+        isSelected=${selection.has(id)} isActive=${id === active} isHovered=${id === hovered} isBest=${id === best || front.has(id)} act=${act} version=${store.changedAt(id)} alignment=${alignment} start=${store.sharedStart} />`)}
     </div>
   </div>
   <p class="hidden" id="grid-help">Arrow keys move, Space selects, Enter opens a trial.</p>`;
@@ -215,7 +215,7 @@ function Header({ name, title, at, sort, onSort, isRight: right }) {
 /** A row is drawn again only if something of it has changed: scrolling moves it without drawing it. */
 class Row extends Component {
   shouldComponentUpdate(next) {
-    return ["id", "at", "columns", "isSelected", "isActive", "isHovered", "isBest", "version", "alignment"].some((name) => next[name] !== this.props[name]);
+    return ["id", "at", "columns", "isSelected", "isActive", "isHovered", "isBest", "version", "alignment", "start"].some((name) => next[name] !== this.props[name]);
   }
 
   render({ id, at, store, facts, columns, rightAligned, isSelected, isActive, isHovered, isBest, act }) {
