@@ -20,19 +20,33 @@ _ATTRIBUTES: Final = struct.Struct("<IIQiIQQQ")
 _LONGEST_SLICE_NS: Final = 100_000_000
 
 
-def give_way(nice: int) -> None:
-    """Lower the priority of this process and of its session; each service has its own session.
+def give_way(nice: int, *, with_session: bool = True) -> None:
+    """Lower the priority of all threads of this process, and that of its session; each service has
+    its own session. A command that a person starts shares that of the shell, which must keep its
+    priority, as must what the shell starts next.
 
     If Linux groups processes by session (`man 7 sched`, "The autogroup feature"), the nice value
     of a process counts only within its session. As measured, a process with nice 10 got as much of
     a core as one with nice 0 in another session, and a sixth when its session had nice 10, too.
     """
-    own = os.nice(nice)
-    _lower_session(os.getpid(), own)
-    _take_long_slices(own)
+    own = os.nice(nice)  # on Linux that of this thread, and of those that it starts
+    if with_session:
+        _lower_session(os.getpid(), own)
+    for thread in _threads():
+        with suppress(OSError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, thread, own)
+        _take_long_slices(own, thread)
 
 
-def _take_long_slices(nice: int) -> None:
+def _threads() -> list[int]:
+    """The numbers of this process's threads; 0, which means the caller, where they are unknown."""
+    try:
+        return [int(name) for name in os.listdir("/proc/self/task")]
+    except OSError:
+        return [0]
+
+
+def _take_long_slices(nice: int, thread: int) -> None:
     """Ask for long time slices, so that processes with shorter slices preempt this one when they
     wake up, from Linux 6.12 on (Documentation/scheduler/sched-eevdf.rst). Otherwise one report in
     a hundred waited 3 ms, for the end of the slice of a tracker process on the same core.
@@ -43,7 +57,7 @@ def _take_long_slices(nice: int) -> None:
         return  # not Linux, or a processor whose number is not in the table
     wanted = _ATTRIBUTES.pack(_ATTRIBUTES.size, policy, 0, nice, 0, _LONGEST_SLICE_NS, 0, 0)
     # An error, as in a sandbox that forbids the call, is ignored.
-    ctypes.CDLL(None).syscall(ctypes.c_long(number), 0, wanted, 0)
+    ctypes.CDLL(None).syscall(ctypes.c_long(number), thread, wanted, 0)
 
 
 def children_give_way() -> None:

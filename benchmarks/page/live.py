@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -42,15 +43,27 @@ class Phase:
 
 
 class LiveRun:
-    """A run whose trials report at a fixed rate; `end` returns how long each report took."""
+    """A run whose trials report at a fixed rate; `end` returns how long each report took.
 
-    def __init__(self, experiment: Path, out: Path, *, rate: float, trials: int) -> None:
+    `cores`: those that it may use; None for all.
+    """
+
+    def __init__(
+        self,
+        experiment: Path,
+        out: Path,
+        *,
+        rate: float,
+        trials: int,
+        cores: Sequence[int] | None = None,
+    ) -> None:
         self.experiment = experiment
         self._out = out
         command = script("watched_reports", experiment, rate / trials, out)
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment()
-        )
+        with on_cores(cores):
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment()
+            )
 
     def wait_until_steady(self) -> None:
         """Wait until the trials report and their files grow: after a restore, the projector reads
@@ -89,19 +102,33 @@ class LiveRun:
             self._process.wait()
 
 
+@contextmanager
+def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
+    """What is started meanwhile runs on these cores; None for all."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before if cores is None else cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def phase(run: LiveRun, watcher: str, seconds: float, browser: Chromium | None) -> Phase:
-    """Let the run be watched for a while: by "nobody", a "browser", or "the stream" alone, as from
-    a browser on another machine."""
+    """Let the run be watched for a while: by "nobody", by a "browser" that shows the head of the
+    page, by one that shows the "curves" further down, or by a reader of "the stream" alone, as
+    from a browser on another machine."""
     if watcher == "nobody":
         time.sleep(_SETTLES_S)
         began_s = time.monotonic()
         time.sleep(seconds)
         return Phase(watcher=watcher, began_s=began_s, ended_s=time.monotonic())
     with holdfast_web(run.experiment) as server:
-        if watcher == "browser":
+        if watcher in ("browser", "curves"):
             assert browser is not None
             with browser.page() as page:
                 shown_s(page, server.url, TABLE)
+                if watcher == "curves":
+                    page.locator("#charts").scroll_into_view_if_needed()
                 page.wait_for_timeout(1000 * _SETTLES_S)
                 before_s = browser.cpu_s
                 found = _used(server, watcher, lambda: page.wait_for_timeout(1000 * seconds))

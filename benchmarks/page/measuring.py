@@ -2,11 +2,13 @@
 
 The run with watchers is a restore of such an experiment in which ten trials report a hundred times
 a second each. It is watched in turns by nobody, by a client that only reads the stream (as of a
-browser on another machine), and by chromium on this one.
+browser on another machine), and by chromium on this one: with the head of the page in sight, and
+with the curves.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.measure import Bench
 from benchmarks.page.chromium import TABLE, Chromium, chromium, shown_s
 from benchmarks.page.comparing import compared
-from benchmarks.page.live import LiveRun, Phase, p99, phase
+from benchmarks.page.live import LiveRun, Phase, on_cores, p99, phase
 from benchmarks.page.search import write_search
 from benchmarks.page.server import holdfast_web
 from benchmarks.rows import Goal, Row
@@ -32,6 +34,12 @@ _RATE = 1_000
 _RUNNING = 10
 _PHASE_S = 15
 _IDLE_S = 4.0
+_BY = {
+    "the stream": "a reader of the page's stream",
+    "browser": "chromium, which shows the page",
+    "curves": "chromium, which shows the curves",
+}
+_WATCHERS = ("nobody", *_BY)
 # Changes the selection, and resolves to the milliseconds until its curves are painted.
 _SELECT = """async ([hash, count]) => {
   const began = performance.now();
@@ -49,7 +57,12 @@ _SELECT = """async ([hash, count]) => {
 
 def measure(bench: Bench) -> list[Row]:
     with chromium() as browser:
-        return [*_opened(bench, browser), *_live(bench, browser)]
+        rows = [*_opened(bench, browser), *_live(bench, browser)]
+    first, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        return rows
+    with on_cores(others), chromium() as browser:
+        return [*rows, *_apart(bench, browser, [first])]
 
 
 def _opened(bench: Bench, browser: Chromium) -> list[Row]:
@@ -60,10 +73,11 @@ def _opened(bench: Bench, browser: Chromium) -> list[Row]:
     cold, warm, bands, lines, memory, used = ([] for _ in range(6))
     for turn in range(bench.runs):
         bench.say(f"  page {turn + 1} of {bench.runs} ...")
-        with holdfast_web(experiment) as server:
-            with browser.page() as page:
-                cold.append(shown_s(page, server.url, TABLE, began_s=server.began_s))
-                page.wait_for_timeout(1000 * _IDLE_S)
+        # The browser is open, with an empty tab.
+        with browser.page() as page, holdfast_web(experiment) as server:
+            cold.append(shown_s(page, server.url, TABLE, began_s=server.began_s))
+            page.wait_for_timeout(1000 * _IDLE_S)
+            page.close()
             with browser.page() as page:
                 warm.append(shown_s(page, server.url, TABLE))
                 page.wait_for_timeout(1000 * _IDLE_S)
@@ -102,62 +116,73 @@ def _select(page: Page, key: str, ids: Sequence[str], view: str) -> float:
 
 
 def _live(bench: Bench, browser: Chromium) -> list[Row]:
+    reports, phases = _watched(bench, browser, None)
+    return [*_hindered(reports, phases, ""), *_used(phases)]
+
+
+def _apart(bench: Bench, browser: Chromium, cores: Sequence[int]) -> list[Row]:
+    """The run has these cores, and what watches it has others, as on another machine."""
+    return _hindered(*_watched(bench, browser, cores), ", on other cores than the run")
+
+
+def _watched(
+    bench: Bench, browser: Chromium, cores: Sequence[int] | None
+) -> tuple[Sequence[tuple[float, float]], list[Phase]]:
+    """The reports of a run on these cores (None: all), and who watched it when."""
     experiment, out = bench.scratch() / "search", bench.scratch()
     trials, seconds = bench.size(10_000, 60), bench.size(_PHASE_S, 1)
     bench.say(f"  writing {trials:,} trials, {_RUNNING} of which run ...")
     write_search(experiment, trials=trials, running=_RUNNING)
-    run = LiveRun(experiment, out, rate=_RATE, trials=_RUNNING)
+    run = LiveRun(experiment, out, rate=_RATE, trials=_RUNNING, cores=cores)
     phases: list[Phase] = []
     try:
         run.wait_until_steady()
         for turn in range(bench.runs):
-            order = ("nobody", "the stream", "browser")
-            for watcher in order if turn % 2 == 0 else reversed(order):
+            for watcher in _WATCHERS if turn % 2 == 0 else reversed(_WATCHERS):
                 bench.say(f"  {seconds} s of the run, watched by {watcher} ...")
                 phases.append(phase(run, watcher, seconds, browser))
-        reports = run.end()
+        return run.end(), phases
     finally:
         run.close()
+
+
+def _hindered(
+    reports: Sequence[tuple[float, float]], phases: Sequence[Phase], where: str
+) -> list[Row]:
     taken = {
         watcher: [1000 * p99(reports, one) for one in phases if one.watcher == watcher]
-        for watcher in ("nobody", "the stream", "browser")
+        for watcher in _WATCHERS
     }
-    return [*_hindered(taken), *_used(phases)]
-
-
-def _hindered(taken: dict[str, list[float]]) -> list[Row]:
-    by = {"the stream": "a reader of the page's stream", "browser": "chromium on this machine"}
     return [
         Row(
-            work=f"report() at {_RATE:,}/s, p99, watched by {by[watcher]}",
+            work=f"report() at {_RATE:,}/s, p99, watched by {_BY[watcher]}{where}",
             unit="ms",
             ours=taken[watcher],
             reference=taken["nobody"],
             reference_name="without a watcher",
             goal=_UNHINDERED,
         )
-        for watcher in by
+        for watcher in _BY
     ]
 
 
 def _used(phases: Sequence[Phase]) -> list[Row]:
-    watched = [one for one in phases if one.watcher == "browser"]
-    read = [one for one in phases if one.watcher == "the stream"]
-    return [
+    by = {name: [one for one in phases if one.watcher == name] for name in _BY}
+    servers = [
         Row(
-            work=f"CPU of the server, {_RATE:,} reports/s, chromium shows the page, of one core",
+            work=f"CPU of the server, {_RATE:,} reports/s, watched by {_BY[name]}, of one core",
             unit="%",
-            ours=[100 * one.server_cpu for one in watched],
+            ours=[100 * one.server_cpu for one in several],
             goal=_CPU,
-        ),
-        Row(
-            work="the same, only the stream is read",
-            unit="%",
-            ours=[100 * one.server_cpu for one in read],
-        ),
-        Row(
-            work="CPU of chromium then, of one core",
-            unit="%",
-            ours=[100 * one.browser_cpu for one in watched],
-        ),
+        )
+        for name, several in by.items()
     ]
+    browsers = [
+        Row(
+            work=f"CPU of {_BY[name]} then, of one core",
+            unit="%",
+            ours=[100 * one.browser_cpu for one in by[name]],
+        )
+        for name in ("browser", "curves")
+    ]
+    return [*servers, *browsers]

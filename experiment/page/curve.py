@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from holdfast.dataclass import dataclass
@@ -67,6 +69,13 @@ class Curve:
         if len(self.points) > _AHEAD * self.wanted.points:
             self.points = thinned(self.points, _KEPT * self.wanted.points)
 
+    def extend(self, newest: Sequence[Point]) -> None:
+        """Add points that rise, the first of which replaces all from its iteration on."""
+        begin = bisect_right(newest, self.wanted.after, key=lambda point: point.iteration)
+        if begin < len(newest):
+            self.cut(newest[begin].iteration - 1)
+            self.points.extend(islice(newest, begin, None))
+
     def cut(self, last: int) -> None:
         """Remove the points after the iteration `last`."""
         while self.points and self.points[-1].iteration > last:
@@ -107,14 +116,11 @@ def thinned(points: list[Point], most: int) -> list[Point]:
 
 def _extremes(points: Sequence[Point], begin: int, end: int, metrics: int) -> Iterable[int]:
     for at in range(metrics):
-        known = [
-            (value, row)
-            for row in range(begin, end)
-            if (value := points[row].values[at]) is not None and value == value
-        ]
+        values = [points[row].values[at] for row in range(begin, end)]
+        known = [value for value in values if value is not None and value == value]
         if known:
-            yield min(known)[1]
-            yield max(known)[1]
+            yield begin + values.index(min(known))
+            yield begin + values.index(max(known))
 
 
 def add_table(curve: Curve, lines: Iterable[str]) -> None:
@@ -168,17 +174,13 @@ def add_lines(curve: Curve, lines: Iterable[bytes]) -> None:
 def point_of(row: Mapping[str, Any], iteration: int, metrics: Sequence[str]) -> Point:
     return Point(
         iteration,
-        _number(row.get(_TIME)) or 0.0,
-        _number(row.get(_AT)) or 0.0,
-        values_of(row, metrics),
+        number_or_none(row.get(_TIME)) or 0.0,
+        number_or_none(row.get(_AT)) or 0.0,
+        tuple([number_or_none(lookup(row, name)) for name in metrics]),
     )
 
 
-def values_of(row: Mapping[str, Any], metrics: Sequence[str]) -> tuple[float | None, ...]:
-    return tuple([_number(lookup(row, name)) for name in metrics])
-
-
-def _number(value: Any) -> float | None:
+def number_or_none(value: Any) -> float | None:
     if type(value) is float:
         return value
     # An int may be larger than any float.

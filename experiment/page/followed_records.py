@@ -17,6 +17,7 @@ from holdfast.experiment.page.entries import Entries
 from holdfast.experiment.page.folding import AnotherBegins, Folding
 from holdfast.experiment.page.history import History
 from holdfast.experiment.page.journal_tail import (
+    AT_ONCE,
     JournalReplaced,
     JournalTail,
     hear_journal,
@@ -127,8 +128,10 @@ class FollowedRecords:
                 self._download()
             if self._fault:
                 self._tail.check()
-            while not self._fault and (news := self._tail.news()):
+            is_more = not self._fault
+            while is_more and (news := self._tail.news()):
                 self._apply(news)
+                is_more = len(news) >= AT_ONCE
         except (JournalReplaced, AnotherBegins):
             self._must_load = True
             self._load(self.machine)

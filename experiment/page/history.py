@@ -12,17 +12,13 @@ from typing import Any, Final
 
 from holdfast.experiment.page.happened import Attempt, Happening, Restore
 from holdfast.experiment.page.raw_records import raw_record, raw_report, text_of, time_of, whole_of
+from holdfast.experiment.page.raw_reports import ID_AT, NAME, PLAIN, SHORT_TEXT
 from holdfast.syncer.journal.segment import HEADER
 from holdfast.trial.errors import OF_THE_PROCESS
 
-# The record of a report without a scheduler's decisions: a list of three, the name, the time as 8
-# bytes, and a table whose first field is the trial's id, a text of less than 32 bytes.
-_PLAIN: Final = 0x93
-_REPORTED: Final = b"\xa8Reported\xcb"
+_REPORTED: Final = NAME + b"\xcb"
 _NAME_ENDS: Final = 1 + len(_REPORTED)
-_LENGTH_AT: Final = _NAME_ENDS + 8 + 1 + len(b"\xa8trial_id")
-_ID_AT: Final = _LENGTH_AT + 1
-_SHORT_TEXT: Final = 0xA0
+_LENGTH_AT: Final = ID_AT - 1
 _MOST_HAPPENINGS: Final = 1_000
 _MOST_STEPS: Final = 20_000
 
@@ -51,8 +47,8 @@ class History:
 
     def hear(self, payload: bytes) -> None:
         """Note a record. One that is not a record is left out."""
-        if payload[1:_NAME_ENDS] == _REPORTED and payload[0] == _PLAIN:
-            key = payload[_ID_AT : _ID_AT + payload[_LENGTH_AT] - _SHORT_TEXT]
+        if payload[1:_NAME_ENDS] == _REPORTED and payload[0] == PLAIN:
+            key = payload[ID_AT : ID_AT + payload[_LENGTH_AT] - SHORT_TEXT]
             if key in self._reports:
                 self._reports[key] = payload
                 return
@@ -68,9 +64,9 @@ class History:
             begin = at + HEADER.size
             if not length or begin + length > end:
                 break
-            if data[begin + 1 : begin + _NAME_ENDS] == _REPORTED and data[begin] == _PLAIN:
-                id_at = begin + _ID_AT
-                key = data[id_at : id_at + data[id_at - 1] - _SHORT_TEXT]
+            if data[begin + 1 : begin + _NAME_ENDS] == _REPORTED and data[begin] == PLAIN:
+                id_at = begin + ID_AT
+                key = data[id_at : id_at + data[id_at - 1] - SHORT_TEXT]
                 if key in reports:
                     at = begin + length
                     reports[key] = data[begin:at]
@@ -83,8 +79,8 @@ class History:
         return at
 
     def _decode(self, payload: bytes) -> None:
-        name = payload[2 : 2 + max(0, payload[1] - _SHORT_TEXT)] if len(payload) > 1 else b""
-        if name in _UNHEARD and payload[0] == _PLAIN:
+        name = payload[2 : 2 + max(0, payload[1] - SHORT_TEXT)] if len(payload) > 1 else b""
+        if name in _UNHEARD and payload[0] == PLAIN:
             return
         record = raw_record(payload)
         if record is None:

@@ -23,7 +23,7 @@ from holdfast.syncer.journal.segment import takeovers
 from holdfast.syncer.journal.stretches import SegmentFile, segment_size
 
 _BLOCK: Final = 4 << 20
-_AT_ONCE: Final = 50_000
+AT_ONCE: Final = 50_000
 
 
 class JournalReplaced(Exception):
@@ -55,12 +55,12 @@ class JournalTail:
         return size
 
     def news(self) -> list[tuple[bytes, Position]]:
-        """The next new records, at most 50,000. Raises JournalReplaced, OSError."""
+        """The next new records, at most AT_ONCE. Raises JournalReplaced, OSError."""
         size = self.check()
         following = self._journal / segment_name(self.end.segment + 1)
         if size == self.end.offset and not os.path.lexists(following):
             return []
-        news = list(islice(read(self._journal, self.end), _AT_ONCE))
+        news = list(islice(read(self._journal, self.end), AT_ONCE))
         if news:
             before, self.end = self.end, news[-1][1]
             if before.segment != self.end.segment:

@@ -40,8 +40,7 @@ def read_curve(
         _read_files(curve, trial, folder(trial))
         if seen and seen[0].iteration > curve.last + 1:
             curve.gap = curve.last
-    for point in seen:
-        curve.add(point)
+    curve.extend(seen)
     curve.cut(trial.iteration)
     return curve
 

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.trial.readable import readable
+from holdfast.trial.values import whole_text
 
 # A text in a table, and one in the page of a trial. The whole text is in the files.
 SHORT: Final = 200
 LONG: Final = 10_000
 # The leaves of a config or of metrics that a page shows.
 MOST_LEAVES: Final = 2_000
+# Fewer than the bits of the largest double.
+_DOUBLE_BITS: Final = 1_000
 _CUT: Final = "…"
 
 
@@ -79,7 +82,7 @@ def cells(flat: Mapping[str, Any], most: int) -> dict[str, Any]:
         if kind is float:
             value = number(value)
         elif kind is int:
-            value = value if abs(value) <= 1 << 53 else float(value)
+            value = value if abs(value) <= 1 << 53 else _large(value)
         elif kind is str:
             value = shortened(value, SHORT)
         elif kind is not bool:
@@ -88,6 +91,13 @@ def cells(flat: Mapping[str, Any], most: int) -> dict[str, Any]:
         if len(found) >= most:
             break
     return found
+
+
+def _large(value: int) -> float | str:
+    """A browser's numbers are doubles."""
+    return (
+        float(value) if value.bit_length() < _DOUBLE_BITS else shortened(whole_text(value), SHORT)
+    )
 
 
 def is_number(value: Any) -> bool:

@@ -17,12 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Trial
+from holdfast.trial.values import LOOP_CONFIG
 
 # Names under which training scripts read their number of epochs.
 EPOCHS = ("num_epochs", "epochs", "max_epochs", "n_epochs", "num_train_epochs")
-_PARTS = ("", "train_loop_config/")
 # Longer queues are spread evenly: distributing 1,000 trials takes 0.5 ms, four times a second.
 _DEALT = 128
 # The number of looks, at about four a second, over which the number of running trials is smoothed.
@@ -71,9 +70,10 @@ class Past:
 
 def epochs_of(config: Mapping[str, Any]) -> int | None:
     """The number of epochs in the configuration of a training script."""
-    for prefix in _PARTS:
-        for name in EPOCHS:
-            value: Any = lookup(config, prefix + name)
+    parts: Sequence[Any] = (config, config.get(LOOP_CONFIG))
+    for part in parts:
+        for name in EPOCHS if isinstance(part, Mapping) else ():
+            value: Any = part.get(name)
             if type(value) is int and value >= 1:
                 return value
     return None

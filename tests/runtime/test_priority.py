@@ -43,3 +43,36 @@ def test_a_service_and_what_it_starts_give_way_with_their_sessions() -> None:
     assert scheduling == f"True {os.SCHED_BATCH}"  # inherited; without it slices would be short
     given = os.nice(0) + 3  # the tests may run with a nice value already
     assert niceness == str([(given, given if has_sessions else None)] * 2)
+
+
+# A command with a thread that has started before, in the session of a shell.
+COMMAND = """
+import os, threading
+from pathlib import Path
+from holdfast.runtime.priority import give_way
+
+started, end = threading.Event(), threading.Event()
+def wait():
+    started.set()
+    end.wait()
+thread = threading.Thread(target=wait)
+thread.start()
+started.wait()
+give_way(3, with_session=False)
+session = Path("/proc/self/autogroup")
+print([os.getpriority(os.PRIO_PROCESS, one) for one in (0, thread.native_id)])
+print(session.read_text().rpartition(" ")[2].strip() if session.exists() else 0)
+end.set()
+"""
+
+
+def test_a_command_gives_way_with_all_its_threads_but_not_with_its_shell() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND],
+        capture_output=True,
+        text=True,
+        check=True,
+        start_new_session=True,
+    )
+    given = os.nice(0) + 3
+    assert done.stdout.split("\n")[:2] == [str([given, given]), "0"]

@@ -14,12 +14,14 @@ from holdfast.cli.printing import SOUND, complain, json_text, say
 from holdfast.experiment.browse.named_places import may_be_mistyped, path_of, place_to_list
 from holdfast.experiment.folder.experiment_folders import similar_to
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.runtime.priority import give_way
 from holdfast.web.errors import check_installed
 from holdfast.web.security import allowed_name, base_of, is_loopback
 
 if TYPE_CHECKING:
     from holdfast.web.server import Address, WebServer
 
+_NICE = 10
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -44,7 +46,8 @@ def serve(given: argparse.Namespace) -> int:
             loop.add_signal_handler(signum, server.end)
         _announce(server, given)
 
-    server.run(on_start)
+    # Not before: it is waited for. Then trainings on this machine have priority.
+    server.run(on_start, lambda: give_way(_NICE, with_session=os.getsid(0) == os.getpid()))
     return SOUND
 
 

@@ -21,7 +21,7 @@ from holdfast.web.following import Following
 from holdfast.web.gate import Gate
 from holdfast.web.orders import order_in, performed
 from holdfast.web.security import Access
-from holdfast.web.static_files import static_answer
+from holdfast.web.static_files import is_small, static_answer
 from holdfast.web.streams import experiment_events, listing_events, streamed
 
 _POINTS: Final = 2_000
@@ -78,11 +78,14 @@ class Page:
 
     async def index(self, request: Request) -> Response:
         """The page itself."""
-        return await self._read(lambda: static_answer(request))
+        return static_answer(request)
 
     async def static(self, request: Request) -> Response:
         """A file of the page."""
-        return await self._read(lambda: static_answer(request, request.path_params["name"]))
+        name = request.path_params["name"]
+        if is_small(name):  # a thread would wait for the one that reads an experiment meanwhile
+            return static_answer(request, name)
+        return await self._read(lambda: static_answer(request, name))
 
     async def about(self, request: Request) -> Response:
         """What this server shows."""

@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import field
@@ -33,6 +34,7 @@ LOOPBACK: Final = "127.0.0.1"
 _NEXT_PORTS: Final = 50
 _WAITING: Final = 128
 _COLLECTED_AFTER: Final = 50_000
+_SWITCH_S: Final = 0.0005
 # How long the end may take: to read the last state, and to send it.
 _LAST_LOOK_S: Final = 0.5
 _END_S: Final = 0.3
@@ -102,15 +104,23 @@ class WebServer:
         self._following: Following | None = None
         self._uvicorn: _Server | None = None
 
-    def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
-        """Serve until `end`. `on_start` is called in the loop when browsers can connect."""
+    def run(
+        self,
+        on_start: Callable[[asyncio.AbstractEventLoop], None],
+        on_opened: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Serve until `end`. `on_start` is called in the loop when browsers can connect, and
+        `on_opened` when a server of one experiment has read it."""
         import uvloop
 
         # The trials of a large experiment are a million objects, and the collector would visit
         # them several times while they are read: a tenth of the time to the first page.
         gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
+        # The loop sends a browser the page's 36 files while another thread reads the experiment,
+        # and would wait 5 ms for it, several times for each.
+        sys.setswitchinterval(_SWITCH_S)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._run(on_start))
+            runner.run(self._run(on_start, on_opened))
 
     @property
     def is_watched(self) -> bool:
@@ -123,7 +133,11 @@ class WebServer:
         self._looks_last = last_look
         self._ended.set()
 
-    async def _run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+    async def _run(
+        self,
+        on_start: Callable[[asyncio.AbstractEventLoop], None],
+        on_opened: Callable[[], None],
+    ) -> None:
         async with RunTasks() as tasks:
             following = self._following = Following(self.place, tasks.scope(self._on_bug))
             page = Page(following)
@@ -132,7 +146,7 @@ class WebServer:
                 _config(app), lambda: on_start(asyncio.get_running_loop())
             )
             ending = tasks.start(self._end(following, server))
-            tasks.start(following.open_single())
+            tasks.start(_opened(following, on_opened))
             try:
                 await server.serve([self._socket])
             finally:
@@ -156,6 +170,11 @@ class WebServer:
 
     def _on_bug(self, error: BaseException) -> None:
         self._tell(f"following an experiment failed: {named(error)} (a bug in holdfast)")
+
+
+async def _opened(following: Following, on_opened: Callable[[], None]) -> None:
+    await following.open_single()
+    on_opened()
 
 
 class _Server(uvicorn.Server):

@@ -30,6 +30,7 @@ _TYPES: Final = {
     ".woff2": "font/woff2",
 }
 _INDEX: Final = "index.html"
+_SMALL_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,14 @@ class _StaticFile:
     packed: bytes
     media_type: str
     tag: str
+
+
+def is_small(name: str) -> bool:
+    """Whether the file is read and compressed in a millisecond, or is not there."""
+    try:
+        return not _NAME.fullmatch(name) or (_ROOT / name).stat().st_size <= _SMALL_BYTES
+    except OSError:
+        return True
 
 
 def static_answer(request: Request, name: str = _INDEX) -> Response:

@@ -9,7 +9,7 @@ import { Rows } from "../../../src/holdfast/web/static/js/charts/pure/rows.js";
 import { axisMap } from "../../../src/holdfast/web/static/js/charts/pure/scales.js";
 import { assigned } from "../../../src/holdfast/web/static/js/charts/pure/slots.js";
 import { halfLifeOf, smoothed } from "../../../src/holdfast/web/static/js/charts/pure/smooth.js";
-import { lowerBound, thinned } from "../../../src/holdfast/web/static/js/charts/pure/thin.js";
+import { lowerBound, thinned, thinnedPlaces } from "../../../src/holdfast/web/static/js/charts/pure/thin.js";
 
 const upTo = (count) => Array.from({ length: count }, (_, at) => at);
 const near = (actual, expected) => assert.ok(Math.abs(actual - expected) < 1e-9, `${actual} is not ${expected}`);
@@ -114,10 +114,30 @@ test("a trial that went back is read as a whole", () => {
   assert.deepEqual(rows.wanted(["a"], () => 2), ["a"]);
 });
 
-test("a trial that has grown far beyond what is drawn is read as a whole, thinned by the server", () => {
-  const rows = new Rows("loss", 2);
-  rows.take(answer(1, upTo(7).map((i) => i + 1)), () => 7);
-  assert.deepEqual(rows.wanted(["a"], () => 8), ["a"]);
+test("rows that have grown far beyond what is drawn are thinned, and only new ones are asked for", () => {
+  const rows = new Rows("loss", 20);
+  const all = upTo(61).map((i) => i + 1);
+  rows.take(answer(1, all), () => 61);
+  const { iteration, values, timestamp } = rows.get("a");
+  assert.ok(iteration.length <= 25);
+  assert.deepEqual([iteration[0], iteration.at(-1)], [1, 61]);
+  assert.deepEqual([values.length, timestamp.length], [iteration.length, iteration.length]);
+  assert.deepEqual(rows.wanted(["a"], () => 62), ["a:61"]);
+});
+
+test("new rows are asked for as densely as those before them are", () => {
+  const rows = new Rows("loss", 2000);
+  const iterationOf = (id) => ({ a: 10_000, b: 200 })[id];
+  assert.equal(rows.pointsFor(["a:9900"], iterationOf), 20);
+  assert.equal(rows.pointsFor(["a:9000"], iterationOf), 200);
+  assert.equal(rows.pointsFor(["a:9900", "b:100"], iterationOf), 1000);
+  assert.equal(rows.pointsFor(["a:9900", "b"], iterationOf), 2000);
+});
+
+test("a lowest value survives the thinning of rows", () => {
+  const values = upTo(100).map((at) => (at === 37 ? -1 : at % 7));
+  assert.ok(thinnedPlaces(values, 20).includes(37));
+  assert.deepEqual(thinnedPlaces([1, null, 2], 20), [0, 1, 2]);
 });
 
 test("rows that the server does not have yet are not asked for again until the trial reports", () => {

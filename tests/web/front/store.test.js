@@ -120,3 +120,11 @@ test("a failed trial can be the best, and of equal ones it is the first", () => 
   const trials = new Store(answerOf([{ trial_id: "x", status: "ERROR", value: 0.1 }, { trial_id: "y", value: 0.1 }, { trial_id: "z", value: 0.2 }]));
   assert.equal(trials.best("min"), "x");
 });
+
+test("a store knows with which of its versions a trial changed last", () => {
+  const store = new Store({ version: 1, ids: ["a", "b"], columns: {}, params: {}, metrics: {} });
+  const loaded = store.version;
+  assert.deepEqual([store.changedAt("a"), store.changedAt("b")], [loaded, loaded]);
+  store.apply({ version: 2, trials: [{ trial_id: "b", iteration: 3, params: {}, metrics: {} }] });
+  assert.deepEqual([store.changedAt("a"), store.changedAt("b")], [loaded, store.version]);
+});

@@ -18,6 +18,8 @@ export class Store {
   #listeners = new Set();
   #names = null;
   #shared = {};
+  #changedAt = new Map();
+  #loadedAt = 0;
 
   ids = [];
   columns = {};
@@ -41,12 +43,17 @@ export class Store {
     this.params = named(Object.entries(answer.params).map(([name, values]) => [name, this.#array(values, true)]));
     this.metrics = named(Object.entries(answer.metrics).map(([name, values]) => [name, this.#array(values, true)]));
     this.serverVersion = answer.version;
+    this.#changedAt.clear();
+    this.#loadedAt = this.version + 1;
     this.#changed();
   }
 
   /** Takes in an event `trials` of the stream. */
   apply({ version, trials }) {
-    for (const trial of trials) this.#put(trial);
+    for (const trial of trials) {
+      this.#put(trial);
+      this.#changedAt.set(trial.trial_id, this.version + 1);
+    }
     this.serverVersion = version;
     this.#changed();
   }
@@ -93,6 +100,11 @@ export class Store {
       this.#shared = { of: this.ids, count: this.ids.length, start: /^(.*[_-]0*)?/u.exec(start)[0] };
     }
     return this.#shared.start;
+  }
+
+  /** The version with which a trial changed last. */
+  changedAt(id) {
+    return this.#changedAt.get(id) ?? this.#loadedAt;
   }
 
   value(id, key) {

@@ -170,6 +170,7 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN_ROWS + 4);
   const pool = Math.ceil(view.height / ROW) + 2 * MARGIN_ROWS + 6; // a row that leaves on one side comes back on the other
   const { template, total, rightAligned } = useMemo(() => layoutOf(columns, store, facts, view.width < NARROW), [columns, store.version, facts.metric, view.width < NARROW]);
+  const alignment = [...rightAligned].join();
   const selectedShown = useMemo(() => rows.reduce((n, id) => n + selection.has(id), 0), [rows, selection]);
   const front = useMemo(() => new Set(facts.pareto_front), [facts]);
   const act = useRef();
@@ -184,7 +185,7 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
     </div></div>
     <div role="rowgroup" class="grid-body" style=${{ height: `${rows.length * ROW}px` }}>
       ${rows.slice(first, last).map((id, offset) => html`<${Row} key=${(first + offset) % pool} id=${id} at=${first + offset} store=${store} facts=${facts} columns=${columns} rightAligned=${rightAligned}
-        isSelected=${selection.has(id)} isActive=${id === active} isHovered=${id === hovered} isBest=${id === best || front.has(id)} act=${act} version=${store.version} />`)}
+        isSelected=${selection.has(id)} isActive=${id === active} isHovered=${id === hovered} isBest=${id === best || front.has(id)} act=${act} version=${store.changedAt(id)} alignment=${alignment} start=${store.sharedStart} />`)}
     </div>
   </div>
   <p class="hidden" id="grid-help">Arrow keys move, Space selects, Enter opens a trial.</p>`;
@@ -214,7 +215,7 @@ function Header({ name, title, at, sort, onSort, isRight: right }) {
 /** A row is drawn again only if something of it has changed: scrolling moves it without drawing it. */
 class Row extends Component {
   shouldComponentUpdate(next) {
-    return ["id", "at", "columns", "isSelected", "isActive", "isHovered", "isBest", "version"].some((name) => next[name] !== this.props[name]);
+    return ["id", "at", "columns", "isSelected", "isActive", "isHovered", "isBest", "version", "alignment", "start"].some((name) => next[name] !== this.props[name]);
   }
 
   render({ id, at, store, facts, columns, rightAligned, isSelected, isActive, isHovered, isBest, act }) {

@@ -1,16 +1,21 @@
 // Components that follow the store.
 
-import { useCallback, useEffect, useRef, useState } from "../../vendor/htm-preact.module.js";
+import { useCallback, useContext, useEffect, useRef, useState } from "../../vendor/htm-preact.module.js";
+import { Sight } from "../sight.js";
 
-/** The store's version, at most once in `pace` (ms, or a ref that holds them); a hidden page waits until it is seen. */
+/**
+ * The store's version, at most once in `pace` (ms, or a ref that holds them). A hidden page, and a chart that is scrolled out
+ * of sight, wait until they are seen.
+ */
 export function useVersion(store, pace = 1000) {
+  const sight = useContext(Sight);
   const [version, setVersion] = useState(store.version);
   useEffect(() => {
     let timer = 0;
     let shownAt = performance.now();
     const show = () => {
       timer = 0;
-      if (document.hidden) return;
+      if (document.hidden || !sight.isSeen) return;
       shownAt = performance.now();
       setVersion(store.version);
     };
@@ -19,14 +24,16 @@ export function useVersion(store, pace = 1000) {
       if (timer === 0) timer = setTimeout(show, Math.max(shownAt + ms - performance.now(), 0));
     };
     const stop = store.subscribe(changed);
+    const stopSight = sight.subscribe(changed);
     document.addEventListener("visibilitychange", changed);
     changed();
     return () => {
       stop();
+      stopSight();
       document.removeEventListener("visibilitychange", changed);
       clearTimeout(timer);
     };
-  }, [store, pace]);
+  }, [store, pace, sight]);
   return version;
 }
 

@@ -33,7 +33,8 @@ class Reader {
         ids = this.#ids;
         const wanted = this.rows.wanted(ids, this.iterationOf);
         for (let first = 0; first < wanted.length && ids === this.#ids; first += AT_ONCE) {
-          const answer = await this.ask(wanted.slice(first, first + AT_ONCE));
+          const some = wanted.slice(first, first + AT_ONCE);
+          const answer = await this.ask(some, this.rows.pointsFor(some, this.iterationOf));
           if (this.#isClosed) return;
           this.rows.take(answer, this.iterationOf);
           this.changed({ loading: first + AT_ONCE < wanted.length, error: null });
@@ -55,7 +56,7 @@ export function useRows({ api, store, facts, ids, metric, version }) {
     () =>
       new Reader({
         rows: new Rows(metric, points),
-        ask: (trials) => api.rows(facts.key, { trials, metrics: [metric], points }),
+        ask: (trials, most) => api.rows(facts.key, { trials, metrics: [metric], points: most }),
         iterationOf: (id) => store.value(id, "iteration"),
         changed: (next) => setState(({ turn }) => ({ turn: turn + 1, ...next })),
       }),

@@ -1,6 +1,7 @@
 // The charts of an experiment, one at a time. All share the selection and the hovered trial with the table.
 
-import { html, Chart, Tabs } from "../ui.js";
+import { Sight, useSight } from "../sight.js";
+import { html, Chart, Tabs, useRef } from "../ui.js";
 
 const CHARTS = [
   { id: "curves", label: "Curves", part: "Curves" },
@@ -15,9 +16,13 @@ const CHARTS = [
 export function ChartTabs({ view, onView, facts, ...props }) {
   const tabs = CHARTS.filter(({ isFor }) => isFor === undefined || isFor(facts));
   const chosen = tabs.find(({ id }) => id === view.tab) ?? tabs[0];
-  return html`<section class="card" id="charts" aria-label="Charts">
+  const section = useRef();
+  const sight = useSight(section);
+  return html`<section class="card" id="charts" aria-label="Charts" ref=${section}>
     <${Tabs} label="Charts" tabs=${tabs} chosen=${chosen.id} onChoose=${(tab) => onView({ tab })}>
-      <${Chart} key=${chosen.id} file=${chosen.id} part=${chosen.part} view=${view} onView=${onView} facts=${facts} ...${props} />
+      <${Sight.Provider} value=${sight}>
+        <${Chart} key=${chosen.id} file=${chosen.id} part=${chosen.part} view=${view} onView=${onView} facts=${facts} ...${props} />
+      <//>
     <//>
   </section>`;
 }

@@ -1,9 +1,11 @@
 // The rows of trials that the browser has, and which it lacks.
 
 import { number } from "./numbers.js";
-import { lowerBound } from "./thin.js";
+import { lowerBound, thinnedPlaces } from "./thin.js";
 
+// Live rows make more points than are drawn. At so many times as many, every other one stays or so.
 const MOST_GROWTH = 3;
+const FEWEST_POINTS = 20;
 
 /** Rows with one metric. `points` is the number of rows to which the server thins a trial. */
 export class Rows {
@@ -26,8 +28,7 @@ export class Rows {
 
   /**
    * What to ask the server for: `ID`, or `ID:120` for the rows after iteration 120. `iterationOf(id)` is the trial's newest
-   * iteration (null: none). A trial whose iteration has gone back is asked for as a whole, as is one of which live rows
-   * have made more points than are drawn.
+   * iteration (null: none). A trial whose iteration has gone back is asked for as a whole.
    */
   wanted(ids, iterationOf) {
     const wanted = [];
@@ -37,17 +38,28 @@ export class Rows {
       const known = rows?.iteration.at(-1) ?? 0;
       if (rows === undefined) {
         if (newest > 0 && this.#missing.get(id)?.iteration !== newest) wanted.push(id);
-      } else if (newest < known || (newest > known && rows.iteration.length > this.points * MOST_GROWTH)) wanted.push(id);
+      } else if (newest < known) wanted.push(id);
       else if (newest > known && rows.asked !== newest) wanted.push(`${id}:${known}`);
     }
     return wanted;
+  }
+
+  /** To how many points the server thins each trial of the answer: new rows need be no denser than those before them. */
+  pointsFor(wanted, iterationOf) {
+    const shares = wanted.map((one) => {
+      const [id, after] = one.split(":");
+      const newest = iterationOf(id) ?? 0;
+      return after === undefined || newest === 0 ? 1 : (newest - Number(after)) / newest;
+    });
+    return Math.max(FEWEST_POINTS, Math.min(this.points, Math.ceil(this.points * Math.max(...shares))));
   }
 
   /** Takes in an answer of `api/e/KEY/rows` to `wanted`. */
   take(answer, iterationOf) {
     for (const [id, rows] of Object.entries(answer.trials)) {
       this.#missing.delete(id);
-      this.#trials.set(id, { ...joined(this.#trials.get(id), rows, this.metric), asked: iterationOf(id) ?? 0 });
+      const all = joined(this.#trials.get(id), rows, this.metric);
+      this.#trials.set(id, { ...fewer(all, this.points), asked: iterationOf(id) ?? 0 });
     }
     for (const [id, why] of Object.entries(answer.missing ?? {})) this.#missing.set(id, { why, iteration: iterationOf(id) ?? 0 });
   }
@@ -64,4 +76,12 @@ function joined(before, rows, metric) {
     values: together(before?.values, values),
     starts: rows.starts ?? before?.starts ?? [],
   };
+}
+
+/** The rows, thinned if there are too many. The last stays: it says what is new. */
+function fewer(rows, points) {
+  if (rows.iteration.length <= points * MOST_GROWTH) return rows;
+  const places = thinnedPlaces(rows.values, points);
+  const of = (column) => places.map((at) => column[at]);
+  return { ...rows, iteration: of(rows.iteration), time_total_s: of(rows.time_total_s), timestamp: of(rows.timestamp), values: of(rows.values) };
 }

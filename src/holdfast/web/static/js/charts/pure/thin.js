@@ -38,6 +38,14 @@ export function thinned(xs, ys, most, from = -Infinity, to = Infinity) {
   return points;
 }
 
+/** Which of the values stay if about `most` do: of each bucket, those that `thinned` keeps. */
+export function thinnedPlaces(ys, most) {
+  const buckets = Math.max(Math.floor(most / 4), 1);
+  const size = ys.length / buckets;
+  if (size <= 4) return ys.map((_, at) => at);
+  return Array.from({ length: buckets }, (_, bucket) => kept(ys, Math.floor(bucket * size), Math.floor((bucket + 1) * size))).flat();
+}
+
 function kept(ys, start, end) {
   let [low, high, gap] = [-1, -1, -1];
   for (let at = start; at < end; at++) {
