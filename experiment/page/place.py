@@ -38,7 +38,6 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.results.read_experiment import (
     ExperimentNotFound,
     KeptRecords,
-    NeverBegun,
 )
 from holdfast.names import shown
 from holdfast.syncer.errors import StorageError
@@ -141,13 +140,7 @@ class Place:
                 return known
         if key not in self._names():
             raise ExperimentNotFound(f"{self.public} has no experiment {shown(key)}", key)
-        try:
-            made = FollowedExperiment(key, partial(self._found, key))
-        except NeverBegun:
-            if not self._is_starting(key):
-                raise
-            text = f"the run in {self.public} is starting: {shown(key)} has no record yet"
-            raise NeverBegun(text, key) from None
+        made = FollowedExperiment(key, partial(self._found, key))
         with self._lock:
             if (known := self._followed.get(key)) is not None:  # another thread was faster
                 made.close()
@@ -182,11 +175,6 @@ class Place:
         path = self._path_of(key)
         here = Location.resolve(path, None, {}).local_path
         return path if here is None else os.path.realpath(here)
-
-    def _is_starting(self, key: str) -> bool:
-        """Whether a process holds the lock of an experiment on this machine."""
-        here = Location.resolve(self._path_of(key), None, {}).local_path
-        return here is not None and bool(current_holder(Layout(Path(here)).lock))
 
     def _look_at(self, key: str, *, now: float) -> _Known:
         mark, at = self._mark_of(key), time.monotonic()

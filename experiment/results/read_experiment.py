@@ -53,10 +53,13 @@ class ExperimentNotFound(TuneError, ValueError):
 
 
 class NeverBegun(ExperimentNotFound):
-    """A run started there and ended before its first record."""
+    """A run started there and has no record: it ended before its first one, or it is starting."""
 
     @classmethod
-    def at(cls, path: str) -> NeverBegun:
+    def at(cls, path: str, lock: Path) -> NeverBegun:
+        """`lock` is that of the experiment."""
+        if current_holder(lock):
+            return cls(f"the run in {path} is starting: it has no record yet. Try again", path)
         return cls(
             f"the run in {path} ended before its first record: no trial had begun, and nothing is "
             f"lost. Start the script again",
@@ -219,7 +222,7 @@ def _folded(
 
 def _no_experiment(layout: Layout, location: Location) -> ExperimentNotFound:
     if segments(layout.journal):
-        return NeverBegun.at(location.public)
+        return NeverBegun.at(location.public, layout.lock)
     return ExperimentNotFound(not_found(location), location.public)
 
 

@@ -120,10 +120,10 @@ def test_a_run_that_is_starting_is_waited_for(tmp_path: Path) -> None:
         world.trouble = None
 
     world = World(tmp_path / "run", [nothing, begins, ends])
-    world.trouble = NeverBegun.at("run")
+    world.trouble = NeverBegun("it has no record", "run")
     assert len(world.watched()) == 2
     assert world.said == ["the run is starting: it has no record yet"]
     world = World(tmp_path / "other", [])
-    world.trouble, world.holder = NeverBegun.at("run"), ""
+    world.trouble, world.holder = NeverBegun("it has no record", "run"), ""
     with pytest.raises(NeverBegun):
         world.watched()

@@ -122,7 +122,7 @@ def test_a_run_without_a_record_is_starting_while_a_process_has_its_lock(
     (results.root / "new" / "journal" / "000000.log").touch()
     lock = os.open(results.root / "new" / ".lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    with pytest.raises(ExperimentNotFound, match="is starting: 'new' has no record yet"):
+    with pytest.raises(ExperimentNotFound, match="is starting: it has no record yet"):
         results.place.experiment("new")
     os.close(lock)
     with pytest.raises(ExperimentNotFound, match="ended before its first record"):
