@@ -1,0 +1,81 @@
+"""Trials that report as fast as they get answers: `sustained.py STORAGE TRIALS SECONDS`.
+
+Prints the rows that are in the result files at the end, the seconds from the first report until
+they are complete, and the CPU seconds of the controller and of the projector in that time.
+"""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import holdfast
+from holdfast import tune
+
+storage, trials, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+_LOOK_S = 0.2
+
+
+def train(config: dict[str, Any]) -> None:
+    step = 0
+    tune.report({"loss": 0.0, "acc": 0.25})
+    until_s = time.monotonic() + config["seconds"]
+    while time.monotonic() < until_s:
+        step += 1
+        tune.report({"loss": 0.5 * step, "acc": 0.25})
+
+
+class Measured(tune.Callback):
+    """The moment of the first report, and the projector's CPU, which is read until it ends."""
+
+    def __init__(self) -> None:
+        self.began_s = self.cpu_s = self.projector_s = 0.0
+
+    def on_trial_result(self, *_: Any, **__: Any) -> None:
+        if not self.began_s:
+            self.began_s, self.cpu_s = time.monotonic(), time.process_time()
+            threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        children = psutil.Process().children(recursive=True)
+        (projector,) = (one for one in children if "projector" in " ".join(one.cmdline()))
+        before_s = sum(projector.cpu_times()[:2])
+        while True:
+            try:
+                self.projector_s = sum(projector.cpu_times()[:2]) - before_s
+            except psutil.NoSuchProcess:
+                return
+            time.sleep(_LOOK_S)
+
+
+def main() -> None:
+    holdfast.init(num_cpus=trials)
+    measured = Measured()
+    tune.Tuner(
+        train,
+        param_space={"seconds": seconds},
+        tune_config=tune.TuneConfig(num_samples=trials),
+        run_config=tune.RunConfig(
+            storage_path=storage, name="run", verbose=0, callbacks=[measured]
+        ),
+    ).fit()
+    took_s, cpu_s = time.monotonic() - measured.began_s, time.process_time() - measured.cpu_s
+    rows = sum(path.read_bytes().count(b"\n") for path in Path(storage).rglob("result.json"))
+    print(
+        json.dumps(
+            {
+                "rows": rows,
+                "took_s": took_s,
+                "controller_s": cpu_s,
+                "projector_s": measured.projector_s,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
