@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 _SHOWN = Goal(of="ours", bound=2.0)
 _CURVES = Goal(of="ours", bound=1.0)
+_MANY_CURVES = Goal(of="ours", bound=2.0)
 _MEMORY = Goal(of="ours", bound=300.0)
 _UNHINDERED = Goal(of="ratio", bound=1.1)
 _CPU = Goal(of="ours", bound=2.0)
 _SELECTED = 200
+_MANY = 1_000
 _RATE = 1_000
 _RUNNING = 10
 _PHASE_S = 15
@@ -70,7 +72,7 @@ def _opened(bench: Bench, browser: Chromium) -> list[Row]:
     experiment = bench.scratch() / "search"
     bench.say(f"  writing {trials:,} trials ...")
     what = f"{trials:,} trials, {write_search(experiment, trials=trials):,} rows"
-    cold, warm, bands, lines, memory, used = ([] for _ in range(6))
+    cold, warm, bands, lines, many, memory, used = ([] for _ in range(7))
     for turn in range(bench.runs):
         bench.say(f"  page {turn + 1} of {bench.runs} ...")
         # The browser is open, with an empty tab.
@@ -81,13 +83,15 @@ def _opened(bench: Bench, browser: Chromium) -> list[Row]:
             with browser.page() as page:
                 warm.append(shown_s(page, server.url, TABLE))
                 page.wait_for_timeout(1000 * _IDLE_S)
-                ids = _drawn(trials, 2 * turn)
+                ids = _drawn(trials, _SELECTED, 3 * turn)
                 bands.append(_select(page, experiment.name, ids, ""))
-                ids = _drawn(trials, 2 * turn + 1)
+                ids = _drawn(trials, _SELECTED, 3 * turn + 1)
                 lines.append(_select(page, experiment.name, ids, "&spread=lines"))
+                ids = _drawn(trials, _MANY, 3 * turn + 2)
+                many.append(_select(page, experiment.name, ids, "&spread=lines"))
                 memory.append(server.memory_mib)
                 used.append(browser.memory_mib)
-    selected = min(_SELECTED, trials)
+    selected, most = min(_SELECTED, trials), min(_MANY, trials)
     mine = [
         Row(
             work=f"page of {what}, from the start of its server", unit="s", ours=cold, goal=_SHOWN
@@ -95,6 +99,7 @@ def _opened(bench: Bench, browser: Chromium) -> list[Row]:
         Row(work="the same, the server has read the experiment", unit="s", ours=warm, goal=_SHOWN),
         Row(work=f"curves of {selected} trials as a band", unit="s", ours=bands, goal=_CURVES),
         Row(work=f"curves of {selected} trials as lines", unit="s", ours=lines, goal=_CURVES),
+        Row(work=f"curves of {most} trials as lines", unit="s", ours=many, goal=_MANY_CURVES),
         Row(work="memory of the server (PSS)", unit="MiB", ours=memory, goal=_MEMORY),
         Row(work="memory of chromium (PSS)", unit="MiB", ours=used),
     ]
@@ -103,8 +108,8 @@ def _opened(bench: Bench, browser: Chromium) -> list[Row]:
     return [*mine, *compared(bench, browser, experiment, experiment.parent / "trials.db")]
 
 
-def _drawn(trials: int, seed: int) -> list[str]:
-    numbers = Random(seed).sample(range(trials), min(_SELECTED, trials))
+def _drawn(trials: int, count: int, seed: int) -> list[str]:
+    numbers = Random(seed).sample(range(trials), min(count, trials))
     return [f"d2a66_{number:05}" for number in numbers]
 
 
