@@ -271,6 +271,10 @@ class TrialScheduler(SchedulerHooks, Described):
         """
         raise NotImplementedError(f"{type(self).__name__} must define decide()")
 
+    def follow(self, trial: Trial) -> None:
+        """Called with each change of a trial, in a replay, too: for an index of the trials. May
+        look at nothing else."""
+
     def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """Call the user's functions for an AskUser. Must not change this object; may block."""
         raise NotImplementedError(

@@ -1,89 +1,159 @@
-"""The machine with ASHA, and nothing else: `deciding.py TRIALS REPORTS`.
+"""The machine with a scheduler, and nothing else: `deciding.py SCHEDULER TRIALS REPORTS`.
 
-TRIALS run at once and report in turn, through the rungs of a reduction by 3; a stopped one makes
-room for another. Prints CPU seconds of `handle` for each report, by batches of a thousand.
+TRIALS run at once and report in turn, each with a checkpoint unless the scheduler is ASHA. One
+that stops or pauses makes room for another. Prints CPU seconds for each report, by batches of a
+thousand: `report_s` of the reports alone, `all_s` with every event that follows from them
+(commits, ends, starts, new trials, copies of clones).
 """
 
 import json
 import random
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.scheduler.effects import Launch, Reply
-from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, Suggested
+from holdfast.scheduler.effects import Commit, Effect, Launch, Reply, Suggest
+from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.events import Reported, Returned, Started
-from holdfast.trial.trial import TrialSpec
-from holdfast.tune.schedulers import ASHAScheduler
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.events import Adopted, Committed, Reported, Returned, Started
+from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.tune.schedulers import (
+    ASHAScheduler,
+    HyperBandForBOHB,
+    PopulationBasedTraining,
+)
 
-alive, reports = int(sys.argv[1]), int(sys.argv[2])
+SCHEDULERS: dict[str, Callable[[], TrialScheduler]] = {
+    "asha": lambda: ASHAScheduler(max_t=81, grace_period=1, reduction_factor=3),
+    "bohb": lambda: HyperBandForBOHB(max_t=81, reduction_factor=3),
+    # Every report is a comparison with the whole population.
+    "pbt": lambda: PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=1,
+        hyperparam_mutations={"lr": [0.1, 0.2, 0.3]},
+    ),
+}
 BATCH = 1000
-machine = Machine(ASHAScheduler(max_t=3**9, grace_period=1, reduction_factor=3))
+# Each size is measured when its trials are of all ages.
+WARM = 5
+name, alive, reports = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+saves = name != "asha"
+machine = Machine(SCHEDULERS[name]())
 chance = random.Random(0)
-running: list[str] = []
-epochs: dict[str, int] = {}
+# The trials that run, each as often as it was started: only the newest attempt reports.
+turns: list[tuple[str, int]] = []
 
 
-def handle(*events: Event) -> list[object]:
-    return [effect for event in events for effect in machine.handle(event, now=2.0)]
+def handle(several: Sequence[Event]) -> list[Effect]:
+    return [effect for event in several for effect in machine.handle(event, now=2.0)]
 
 
-def begin() -> None:
-    """Start another trial in the free place."""
+def following(effects: Sequence[Effect]) -> Iterator[Event]:
+    """What the shell posts when it has performed these."""
+    for effect in effects:
+        match effect:
+            case Suggest(index=index):
+                is_over = index == machine.spec.num_samples
+                yield SearchEnded() if is_over else suggested()
+            case Launch(trial_id=trial_id, attempt=attempt):
+                trial = machine.trials[trial_id]
+                if trial.origin is not None:
+                    yield Adopted(
+                        trial_id=trial_id, attempt=attempt, checkpoint=checkpoint(trial, 0)
+                    )
+                yield Started(
+                    trial_id=trial_id, attempt=attempt, pid=1, hostname="host", node_ip=""
+                )
+                turns.append((trial_id, attempt))
+            case Commit(trial_id=trial_id, checkpoint=record):
+                yield Committed(trial_id=trial_id, index=record.index)
+            case Reply(trial_id=trial_id, attempt=attempt, verdict=verdict):
+                if verdict is Verdict.STOP:
+                    yield Returned(trial_id=trial_id, attempt=attempt)
+                if verdict is not Verdict.CONTINUE:
+                    yield Exited(trial_id=trial_id, attempt=attempt, cause="exited")
+            case _:
+                pass
+
+
+def suggested() -> Suggested:
     index = len(machine.trials)
+    is_last = index + 1 == machine.spec.num_samples
     trial_id = f"d2a66_{index:05d}"
-    spec = TrialSpec(
-        trial_id=trial_id, index=index, name=trial_id, dirname=trial_id, config={"lr": 0.1}
+    return Suggested(
+        spec=TrialSpec(
+            trial_id=trial_id, index=index, name=trial_id, dirname=trial_id, config={"lr": 0.1}
+        ),
+        is_last=is_last,
     )
-    effects = handle(Suggested(spec=spec))
-    assert any(isinstance(effect, Launch) for effect in effects)
-    handle(Started(trial_id=trial_id, attempt=1, pid=1, hostname="host", node_ip=""))
-    running.append(trial_id)
-    epochs[trial_id] = 0
 
 
-def report(at: int) -> Reported:
-    trial_id = running[at]
-    epochs[trial_id] += 1
+def checkpoint(trial: Trial, further: int) -> CheckpointRecord:
+    return CheckpointRecord(
+        index=trial.next_checkpoint,
+        iteration=trial.iteration + further,
+        attempt=trial.attempt,
+        files=1,
+        size_bytes=10,
+        time_total_s=float(trial.iteration + further),
+    )
+
+
+def report(trial: Trial) -> Reported:
     return Reported(
-        trial_id=trial_id,
-        attempt=1,
-        iteration=epochs[trial_id],
+        trial_id=trial.trial_id,
+        attempt=trial.attempt,
+        iteration=trial.iteration + 1,
         metrics={"loss": chance.random()},
         timestamp=2.0,
         time_this_iter_s=1.0,
-        time_total_s=float(epochs[trial_id]),
+        time_total_s=float(trial.iteration + 1),
+        checkpoint=checkpoint(trial, 1) if saves else None,
     )
 
 
-def end(trial_id: str) -> None:
-    handle(
-        Returned(trial_id=trial_id, attempt=1),
-        Exited(trial_id=trial_id, attempt=1, cause="exited"),
-    )
-    running.remove(trial_id)
-    begin()
+def batch() -> list[Reported]:
+    """The next reports, of the trials that have not reported for the longest time."""
+    global turns
+    going: list[Trial] = []
+    while not going:
+        turn, turns = turns[:BATCH], turns[BATCH:]
+        going = [machine.trials[one] for one, attempt in turn if machine.is_current(one, attempt)]
+    turns += [(trial.trial_id, trial.attempt) for trial in going]
+    return [report(trial) for trial in going]
+
+
+def timed(several: Sequence[Event]) -> tuple[list[Effect], float]:
+    began_s = time.process_time()
+    effects = handle(several)
+    return effects, time.process_time() - began_s
 
 
 spec = ExperimentSpec(
     experiment_id="e", run="d2a66", trainable="train", seed=0, metric="loss", mode="min",
-    num_samples=10**9,
+    # A population does not change.
+    num_samples=alive if name == "pbt" else 10**9,
+    checkpoint=CheckpointConfig(num_to_keep=1),
 )  # fmt: skip
-handle(Begun(spec=spec, capacity={"CPU": float(alive)}))
-for _ in range(alive):
-    begin()
-taken: list[float] = []
-turn = 0
-while len(taken) * BATCH < reports:
-    count = min(BATCH, len(running))
-    batch = [report((turn + at) % len(running)) for at in range(count)]
-    turn = (turn + count) % len(running)
-    began_s = time.process_time()
-    answers = [machine.handle(event, now=2.0) for event in batch]
-    taken.append((time.process_time() - began_s) / count)
-    for effects in answers:
-        for effect in effects:
-            if isinstance(effect, Reply) and effect.verdict is Verdict.STOP:
-                end(effect.trial_id)
-print(json.dumps({"report_s": taken}))
+effects = handle([Begun(spec=spec, capacity={"CPU": float(alive)})])
+while effects:
+    effects = handle(list(following(effects)))
+report_s: list[float] = []
+all_s: list[float] = []
+made = -WARM * alive
+while made < reports:
+    several = batch()
+    effects, alone_s = timed(several)
+    whole_s = alone_s
+    while follow := list(following(effects)):
+        effects, more_s = timed(follow)
+        whole_s += more_s
+    made += len(several)
+    if made > 0:
+        report_s.append(alone_s / len(several))
+        all_s.append(whole_s / len(several))
+print(json.dumps({"report_s": report_s, "all_s": all_s}))

@@ -97,7 +97,8 @@ class FollowedRecords:
         """The experiment with all its trials, which stays as it is while others look. The caller
         holds the lock."""
         machine = copy.copy(self.machine)
-        machine.trials, machine.clones = dict(machine.trials), set(machine.clones)
+        machine.trials = dict(machine.trials)
+        machine.clones = {source: set(clones) for source, clones in machine.clones.items()}
         read = replace(self.experiment.read, machine=machine)
         return replace(self.experiment, read=read)
 

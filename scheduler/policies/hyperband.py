@@ -275,7 +275,7 @@ class HyperBandScheduler(Judging):
 
     def _halve(self, bracket: HyperBandBracket) -> Iterator[Decision]:
         before, arrived, milestone = bracket.members, bracket.arrived, bracket.milestone
-        stopped = bracket.halve()
+        stopped = dict.fromkeys(bracket.halve())
         kept = () if bracket.is_over else bracket.members
         for trial_id in set(before).difference(kept):
             del self._brackets[trial_id]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from itertools import islice
 
 from holdfast.dataclass import dataclass
+from holdfast.scheduler.policies.ranking import Ranking, Standing
 from holdfast.trial.trial import Status, Trial
 
 
@@ -15,9 +16,11 @@ class Member:
 
     Checkpoints from iteration `good_from` on are as good as the score. `changes` counts how often
     the trial was cloned from another one. `is_to_yield`: with its next checkpoint, the trial makes
-    way for trials that wait for resources.
+    way for trials that wait for resources. `number` counts the members in the order in which they
+    were added.
     """
 
+    number: int
     time: float = 0.0
     score: float | None = None
     good_from: float = 0
@@ -25,41 +28,109 @@ class Member:
     is_to_yield: bool = False
 
 
-Members = Mapping[str, Member]
+class Members:
+    """All members, and the rankings that a comparison needs, kept while the trials change.
 
-
-def have_scores(members: Members) -> bool:
-    """Whether any trial has been compared."""
-    return any(member.score is not None for member in members.values())
-
-
-def extremes(
-    members: Members, trials: Mapping[str, Trial], quantile: float
-) -> tuple[list[str], list[str]]:
-    """The worst and the best living trials with a score, `quantile` of them each.
-
-    No trial is both.
+    With `synch`, trials change together. The worst and the best are `quantile` each of the living
+    members with a score; no trial is both. Of equal scores, those of earlier members are lower.
     """
-    scores = {
-        trial_id: member.score
-        for trial_id, member in members.items()
-        if member.score is not None and not trials[trial_id].status.is_final
-    }
-    ranked = sorted(scores, key=scores.__getitem__)
-    count = min(math.ceil(len(ranked) * quantile), len(ranked) // 2)
-    return ranked[:count], ranked[len(ranked) - count :]
+
+    def __init__(self, quantile: float, *, synch: bool) -> None:
+        self._quantile, self._synch = quantile, synch
+        self._members: dict[str, Member] = {}
+        self._scores, self._sources, self._waiting = _Places(), _Places(), _Places()
+
+    def __getitem__(self, trial_id: str) -> Member:
+        return self._members[trial_id]
+
+    def add(self, trial: Trial) -> None:
+        self._members[trial.trial_id] = Member(number=len(self._members))
+        self.update(trial)
+
+    def update(self, trial: Trial) -> None:
+        """The trial, or what its member knows of it, has changed."""
+        trial_id = trial.trial_id
+        member = self._members.get(trial_id)
+        if member is None:
+            return
+        score = None if trial.status.is_final else member.score
+        can_be_cloned = score is not None and self._can_be_cloned(member, trial)
+        is_paused = trial.status is Status.PAUSED
+        self._scores.put(trial_id, member.number, score)
+        self._sources.put(trial_id, member.number, score if can_be_cloned else None)
+        self._waiting.put(trial_id, member.number, member.time if is_paused else None)
+
+    def is_worst(self, trial_id: str) -> bool:
+        item, count = self._scores.of(trial_id), self._extremes
+        return item is not None and count > 0 and item <= self._scores.ranking[count - 1]
+
+    def is_best(self, trial_id: str) -> bool:
+        item, least = self._scores.of(trial_id), self._least_of_best
+        return item is not None and least is not None and item >= least
+
+    @property
+    def worst(self) -> list[str]:
+        """From the worst on."""
+        return [self._scores.ranking[place][-1] for place in range(self._extremes)]
+
+    @property
+    def best_sources(self) -> int:
+        """How many of the best can be cloned."""
+        least, ranking = self._least_of_best, self._sources.ranking
+        return 0 if least is None else len(ranking) - ranking.count_below(least)
+
+    def best_source(self, number: int) -> str:
+        """One of them, counted from 0 for the one with the lowest score."""
+        ranking = self._sources.ranking
+        return ranking[len(ranking) - self.best_sources + number][-1]
+
+    def paused(self, most: int | None = None) -> list[str]:
+        """The paused trials, those with the least training first; at most so many."""
+        return [trial_id for *_, trial_id in islice(self._waiting.ranking, most)]
+
+    @property
+    def _extremes(self) -> int:
+        count = len(self._scores.ranking)
+        return min(math.ceil(count * self._quantile), count // 2)
+
+    @property
+    def _least_of_best(self) -> Standing | None:
+        ranking, count = self._scores.ranking, self._extremes
+        return ranking[len(ranking) - count] if count else None
+
+    def _can_be_cloned(self, member: Member, trial: Trial) -> bool:
+        """Whether the trial's newest checkpoint is as good as its score.
+
+        A trial that was not among the best when it was last compared may have saved long ago, when
+        it was worse. Trials that change together have just saved.
+        """
+        newest = trial.newest_checkpoint
+        if newest is None or trial.origin is not None or member.score == -math.inf:
+            return False
+        return self._synch or newest.iteration >= member.good_from
 
 
-def can_be_cloned(member: Member, trial: Trial, *, synch: bool) -> bool:
-    """Whether the trial's newest checkpoint is as good as its score.
+class _Places:
+    """A ranking of some of the members, and the item of each."""
 
-    A trial that was not among the best when it was last compared may have saved long ago, when it
-    was worse. Trials that change together (`synch`) have just saved.
-    """
-    newest = trial.newest_checkpoint
-    if newest is None or trial.origin is not None or member.score == -math.inf:
-        return False
-    return synch or newest.iteration >= member.good_from
+    def __init__(self) -> None:
+        self.ranking = Ranking()
+        self._items: dict[str, Standing] = {}
+
+    def of(self, trial_id: str) -> Standing | None:
+        return self._items.get(trial_id)
+
+    def put(self, trial_id: str, number: int, value: float | None) -> None:
+        """Rank the trial by this value; None for a trial that is not ranked."""
+        known = self._items.get(trial_id)
+        if (None if known is None else known[0]) == value:
+            return
+        if known is not None:
+            self.ranking.remove(known)
+            del self._items[trial_id]
+        if value is not None:
+            item = self._items[trial_id] = (value, number, trial_id)
+            self.ranking.add(item)
 
 
 def time_of_clone(member: Member, trial: Trial, time_attr: str) -> float:
@@ -70,9 +141,3 @@ def time_of_clone(member: Member, trial: Trial, time_attr: str) -> float:
     if time_attr == "time_total_s":
         return min(member.time, checkpoint.time_total_s)
     return member.time
-
-
-def paused(members: Members, trials: Mapping[str, Trial]) -> list[str]:
-    """The paused trials, those with the least training first."""
-    several = [trial_id for trial_id in members if trials[trial_id].status is Status.PAUSED]
-    return sorted(several, key=lambda trial_id: members[trial_id].time)

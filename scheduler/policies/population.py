@@ -8,10 +8,9 @@ from typing import Any, Self
 
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.policies import members
 from holdfast.scheduler.policies.exploring import Proposal
 from holdfast.scheduler.policies.goal import Judging, check_number
-from holdfast.scheduler.policies.members import Member
+from holdfast.scheduler.policies.members import Member, Members, time_of_clone
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,
@@ -78,7 +77,8 @@ class Population(Judging):
         self._log_config, self._requires, self._synch = log_config, require_attrs, synch
         self._seed = 0  # an attribute of the object, as in pickles of the first release
         self._has_told = False
-        self._members: dict[str, Member] = {}
+        self._has_compared = False
+        self._members = Members(quantile_fraction, synch=synch)
         # The trials of a common change for which the user's code has not answered yet.
         self._asked: set[str] = set()
 
@@ -88,7 +88,14 @@ class Population(Judging):
             f"{type(self).__name__}(synch=True) compares all trials at each interval, but with "
             "num_samples=-1 there is always one more: set num_samples",
         )
-        return super().begun(spec)
+        fresh = super().begun(spec)
+        # Pickles of earlier versions have neither.
+        fresh._has_compared = False
+        fresh._members = Members(self._quantile, synch=self._synch)
+        return fresh
+
+    def follow(self, trial: Trial) -> None:
+        self._members.update(trial)
 
     # -- what a subclass defines --
 
@@ -135,25 +142,26 @@ class Population(Judging):
             return self._yield_resources(view, trial, member)
         self.note(trial, time, value)
         member.time, member.score = time, value
+        self._has_compared = True
+        self._members.update(trial)
         if not trial.checkpoints and not view.spec.saves_when_told:
             return [Abort(message=self._saves_nothing(trial, time))]
         if self._synch:
             return [PauseTrial(trial_id=trial.trial_id)]
-        worst, best = members.extremes(self._members, view.trials, self._quantile)
-        member.good_from = 0 if trial.trial_id in best else trial.iteration
-        if trial.trial_id in worst and (change := self._take_over(view, trial.trial_id, best)):
+        is_best = self._members.is_best(trial.trial_id)
+        member.good_from = 0 if is_best else trial.iteration
+        self._members.update(trial)
+        if self._members.is_worst(trial.trial_id) and (change := self._take_over(view, trial)):
             return change
         member.is_to_yield = self._is_crowded(view)
-        saved = [SaveTrial(trial_id=trial.trial_id)] if trial.trial_id in best else []
+        saved = [SaveTrial(trial_id=trial.trial_id)] if is_best else []
         return [*saved, *self._yield_resources(view, trial, member)]
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
             case TrialAdded():
                 # The search is complete: trials that paused for future ones can resume.
-                unpaused = (
-                    self._resume_paused(view) if view.is_complete and not self._synch else []
-                )
+                unpaused = self._resume_paused() if view.is_complete and not self._synch else []
                 return [*self._begin(view, event.trial_id), *unpaused]
             case UserAnswered():
                 return self._answered(view, event)
@@ -162,7 +170,7 @@ class Population(Judging):
             case Stalled() if self._synch:
                 return self._change_together(view)
             case Stalled() | NoMoreTrials() if not self._synch:
-                return self._resume_paused(view)
+                return self._resume_paused()
             case _:
                 return ()
 
@@ -182,39 +190,38 @@ class Population(Judging):
     # -- private --
 
     def _begin(self, view: View, trial_id: str) -> Sequence[Decision]:
-        self._members[trial_id] = Member()
+        trial = view.trials[trial_id]
+        self._members.add(trial)
         chance = Chance(f"{self._seed}/population/{trial_id}")
-        proposal = self.first(view.trials[trial_id].config, chance)
+        proposal = self.first(trial.config, chance)
         if proposal is None:
             return ()
         if proposal.asked:
             return [_question(trial_id, proposal, "")]
         return [ChangeTrial(trial_id=trial_id, config=proposal.config)]
 
-    def _take_over(self, view: View, trial_id: str, best: Sequence[str]) -> list[Decision]:
+    def _take_over(self, view: View, trial: Trial) -> list[Decision]:
         """Clone one of the best trials; returns nothing if none of them has a usable
         checkpoint."""
-        sources = [one for one in best if self._can_be_cloned(view.trials[one])]
+        sources = self._members.best_sources
         if not sources:
             return []
+        trial_id = trial.trial_id
         member = self._members[trial_id]
         member.changes += 1
         chance = Chance(f"{self._seed}/population/{trial_id}/{member.changes}")
-        source = sources[below(len(sources), chance)]
+        source = self._members.best_source(below(sources, chance))
         proposal = self.next(view, trial_id, source, chance)
-        member.time = members.time_of_clone(
+        member.time = time_of_clone(
             self._members[source], view.trials[source], self.goal.time_attr
         )
         member.good_from = math.inf  # its score with the new config is not known yet
         member.is_to_yield = False
+        self._members.update(trial)
         self.note_takeover(trial_id, source)
         if proposal.asked or self._custom_explore_fn is not None:
             return [_question(trial_id, proposal, source)]
         return self._clone(view, trial_id, source, proposal.config)
-
-    def _can_be_cloned(self, trial: Trial) -> bool:
-        member = self._members[trial.trial_id]
-        return members.can_be_cloned(member, trial, synch=self._synch)
 
     def _clone(
         self, view: View, trial_id: str, source: str, config: Mapping[str, Any]
@@ -231,7 +238,7 @@ class Population(Judging):
             return [clone]
         if self._is_crowded(view):
             return [PauseTrial(trial_id=trial_id), clone]
-        return [clone, *self._resume_paused(view)[:1]]
+        return [clone, *self._resume_paused(1)]
 
     def _answered(self, view: View, event: UserAnswered) -> Sequence[Decision]:
         config, source = event.answer["config"], event.answer["source"]
@@ -242,15 +249,15 @@ class Population(Judging):
             decisions += self._clone(view, event.trial_id, source, config)
         self._asked.discard(event.trial_id)
         if self._synch and not self._asked:
-            decisions += self._resume_paused(view)
+            decisions += self._resume_paused()
         return decisions
 
     def _change_together(self, view: View) -> Sequence[Decision]:
         """Change all trials: they have reached the interval and are paused."""
-        worst, best = members.extremes(self._members, view.trials, self._quantile)
-        decisions = [one for trial_id in worst for one in self._take_over(view, trial_id, best)]
+        worst = [view.trials[trial_id] for trial_id in self._members.worst]
+        decisions = [one for trial in worst for one in self._take_over(view, trial)]
         self._asked = {one.trial_id for one in decisions if isinstance(one, AskUser)}
-        return decisions if self._asked else [*decisions, *self._resume_paused(view)]
+        return decisions if self._asked else [*decisions, *self._resume_paused()]
 
     def _yield_resources(self, view: View, trial: Trial, member: Member) -> Sequence[Decision]:
         """Make way for waiting trials, once the trial has saved."""
@@ -266,17 +273,13 @@ class Population(Judging):
     def _is_crowded(self, view: View) -> bool:
         return view.has_queue or not (view.asking or view.is_complete)
 
-    def _resume_paused(self, view: View) -> list[Decision]:
-        paused = members.paused(self._members, view.trials)
+    def _resume_paused(self, most: int | None = None) -> list[Decision]:
+        paused = self._members.paused(most)
         return [UnpauseTrial(trial_id=trial_id) for trial_id in paused]
 
     def _warn_if_never_compared(self, trial: Trial) -> Sequence[Decision]:
         """Warn once if the interval is longer than the trials: then the scheduler does nothing."""
-        if (
-            self._has_told
-            or trial.status is not Status.TERMINATED
-            or members.have_scores(self._members)
-        ):
+        if self._has_told or trial.status is not Status.TERMINATED or self._has_compared:
             return ()
         self._has_told = True
         return [

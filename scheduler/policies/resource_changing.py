@@ -108,6 +108,9 @@ class ResourceChangingScheduler(TrialScheduler):
             )
         return fresh
 
+    def follow(self, trial: Trial) -> None:
+        self._base.follow(trial)
+
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         if view.epoch != self._epoch:
             self._epoch = view.epoch

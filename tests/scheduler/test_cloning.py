@@ -182,7 +182,7 @@ def test_a_clone_that_cannot_have_its_copy_resumes_from_its_own_checkpoint() -> 
     (launch,) = of(Launch, run.exits("t0"))
     assert (launch.origin, launch.checkpoint.iteration) == (None, 1)
     assert run.trial("t0").failures == 0
-    assert run.machine.clones == set()
+    assert run.machine.clones == {}
 
 
 def test_a_checkpoint_that_a_clones_old_worker_still_makes_does_not_count() -> None:

@@ -284,7 +284,7 @@ def unlike() -> Machine:
         status=Status.PAUSED,
         origin=Origin(trial_id="t0", checkpoint=machine.trials["t0"].checkpoints[0]),
     )
-    machine.clones = {"t2"}
+    machine.clones = {"t0": {"t2"}}
     machine.expected.metric_seen, machine.expected.bounds = False, ("loss",)
     machine.expected.score_checked = False
     machine.placement.delayed, machine.placement.unanswered = {"t1"}, {"t2"}

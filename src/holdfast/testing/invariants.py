@@ -89,7 +89,11 @@ def _only_pending_trials_wait(machine: Machine) -> None:
 
 
 def _the_index_of_clones_is_right(machine: Machine) -> None:
-    assert machine.clones == {t.trial_id for t in machine.trials.values() if t.awaits_copy}
+    clones: dict[str, set[str]] = {}
+    for trial in machine.trials.values():
+        if trial.origin is not None and trial.awaits_copy:
+            clones.setdefault(trial.origin.trial_id, set()).add(trial.trial_id)
+    assert machine.clones == clones
 
 
 def _only_paused_trials_resume_when_their_worker_is_gone(machine: Machine) -> None:
