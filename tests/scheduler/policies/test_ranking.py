@@ -123,7 +123,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(STEPS, st.sampled_from([3, 8]), st.sampled_from([8, 99, 0]), st.sampled_from([0.25, 0.5]))
 def test_a_population_decides_as_if_it_sorted_all_trials_at_each_comparison(
     steps: list[tuple[str, int, float]], room: int, samples: int, fraction: float
