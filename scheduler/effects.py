@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.events import EndReason
+from holdfast.scheduler.events import EndReason, Suggested
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.resources import Allocation
@@ -19,10 +19,15 @@ class Suggest:
 
     With a `config`, make a trial of these values, which a person has added; answer with Suggested
     or ConfigRefused. The search may be asked for a trial of its own at the same time.
+
+    If the search has made the next trial already, `known` is the answer. If no worker is free for
+    it when the answer comes, answer with SuggestedAhead instead, and not at all if the search has
+    none now, or no more: it is asked again when one is free.
     """
 
     index: int
     config: Mapping[str, Any] | None = None
+    known: Suggested | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
-from holdfast.trial.bounds import Between, Count, Limit, Ordinal, PlainName, Stored
+from holdfast.trial.bounds import Between, Count, Limit, Ordinal, PlainName, Sparse, Stored
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure, ProcessFailureKind
@@ -171,13 +171,24 @@ class Suggested:
     `answer` is the search algorithm's own answer if it differs from the trial's config, which also
     has the fixed values of the search space. The algorithm had not yet seen the last `unheard`
     reports and ends before this record; a replay passes them to it later, too. `is_last`: the
-    search is known to have no further trial.
+    search is known to have no further trial. If the search is slow, `took_s` says how long it took
+    for this one, and `look_ahead` is that of the algorithm (`Searcher.look_ahead`).
     """
 
     spec: TrialSpec
     answer: Config | None = None
     unheard: Count = 0
     is_last: bool = False
+    took_s: Sparse[Limit] = 0.0
+    look_ahead: Sparse[Limit] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestedAhead:
+    """The search has suggested a trial for which no worker is free yet: it becomes one with its
+    own Suggested, which is a copy of this one."""
+
+    suggestion: Suggested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,6 +413,7 @@ Event = (
     | Recalled
     | Resumed
     | Suggested
+    | SuggestedAhead
     | SearchEnded
     | SearchWaits
     | Started

@@ -35,6 +35,7 @@ from holdfast.scheduler.events import (
     SearchWaits,
     StopperAnswered,
     Suggested,
+    SuggestedAhead,
     TrialStopOrdered,
     WaitEnded,
 )
@@ -49,7 +50,7 @@ from holdfast.scheduler.joining import (
 )
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
-from holdfast.scheduler.placing import impossible
+from holdfast.scheduler.placing import LEAST_PACE_S, impossible
 from holdfast.scheduler.policy import Answers, NoMoreTrials, TrialAdded, TrialEnded
 from holdfast.scheduler.reporting import (
     on_adopted,
@@ -102,6 +103,11 @@ class Machine(State):
                 return on_wait_ended(self, event)
             case Suggested():
                 return self._on_suggestion(event)
+            case SuggestedAhead():
+                self.asking_ahead = False
+                self.ahead = (*self.ahead, event.suggestion)
+                self._note_pace(event.suggestion)
+                return fill_or_finish(self)
             case Raised():
                 return on_raised(self, event)
             case Committed():
@@ -208,8 +214,12 @@ class Machine(State):
         if spec.is_added:
             self.configs, self.asking_config = self.configs[1:], False
         else:
-            self.asking = self.search_waits = False
+            self.asking = self.asking_ahead = self.search_waits = False
             self.is_complete = event.is_last
+            if self.ahead and self.ahead[0].spec.trial_id == spec.trial_id:
+                self.ahead = self.ahead[1:]
+            else:
+                self._note_pace(event)
         trial = Trial(spec=spec)
         self.add(trial)
         self.placement.wait(spec.trial_id, is_next=spec.is_added)
@@ -218,6 +228,12 @@ class Machine(State):
             effects += end(self, EndOrdered(reason="abort", message=text))
         effects += observe(self, TrialAdded(trial_id=spec.trial_id))
         return [*effects, *fill_or_finish(self)]
+
+    def _note_pace(self, event: Suggested) -> None:
+        known_s, took_s = self.suggestion_s, event.took_s
+        paced_s = known_s + (took_s - known_s) / 4 if known_s else took_s
+        self.suggestion_s = paced_s if paced_s >= LEAST_PACE_S else 0.0
+        self.look_ahead = event.look_ahead
 
     def _on_progress(self, event: Started | Returned) -> list[Effect]:
         if not self.is_current(event.trial_id, event.attempt):

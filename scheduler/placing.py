@@ -22,6 +22,14 @@ from holdfast.trial.trial import Trial
 # While so many questions wait for the user's code, no trial is added: one that waits before its
 # start holds no resources, so a slow scheduler would get trials without end.
 _MOST_ASKED = 16
+# A search that takes so long for a suggestion is slow: it is asked before a worker is free.
+_SLOW_S = 0.05
+# If nothing happens for so long, people see what the workers wait for.
+_LONG_S = 1.0
+# More trials at once than there ever are.
+_MANY = 1_000_000
+LEAST_PACE_S = 0.001
+"""How long a search takes is not noted if it is less."""
 
 
 def fill(state: State) -> list[Effect]:
@@ -30,7 +38,7 @@ def fill(state: State) -> list[Effect]:
     effects: list[Effect] = []
     if state.configs and not (state.asking_config or state.ending or state.finished):
         state.asking_config = True
-        effects.append(Suggest(index=len(state.trials), config=state.configs[0].config))
+        effects.append(Suggest(index=_next_index(state), config=state.configs[0].config))
     while not state.ending and _has_place(state):
         if queue := state.placement.queue:
             launch = _launch(state, next(iter(queue)))
@@ -41,10 +49,68 @@ def fill(state: State) -> list[Effect]:
             effects.append(launch)
         elif _wants_suggestion(state):
             state.asking = True
-            effects.append(Suggest(index=len(state.trials)))
+            known = state.ahead[0] if state.ahead else None
+            effects.append(Suggest(index=_next_index(state), known=known))
         else:
             break
+    if state.suggestion_s >= _SLOW_S and _looks_ahead(state):
+        state.asking_ahead = True
+        effects.append(Suggest(index=_next_index(state)))
     return effects
+
+
+def _next_index(state: State) -> int:
+    return len(state.trials) + len(state.ahead)
+
+
+def _looks_ahead(state: State) -> bool:
+    """Whether a slow search should make another trial before a worker is free for it.
+
+    A trial that is suggested earlier knows fewer results, so the algorithm says how many, as a
+    share of those that run: it already knows nothing of these.
+    """
+    if state.asking or state.asking_ahead or state.ending or state.finished:
+        return False
+    is_complete = state.is_complete or state.search_ended
+    if is_complete or (state.ahead and state.ahead[-1].is_last):
+        return False
+    return len(state.ahead) < int(state.look_ahead * len(state.placement.holds))
+
+
+def lacking(state: State) -> int:
+    """How many more trials could run now if the search had suggested them; 0 while it does not
+    work on one."""
+    is_over = state.ending or state.finished
+    if not state.asking or state.search_waits or state.ahead or state.placement.queue or is_over:
+        return 0
+    placement, resources = state.placement, state.spec.resources
+    most = _MANY if state.spec.max_concurrent is None else state.spec.max_concurrent
+    most -= len(placement.holds)
+    left = state.spec.num_samples - len(state.trials)
+    if left > 0:  # not for an endless search, nor for a grid, which has more trials than samples
+        most = min(most, left)
+    if resources is None:
+        return 1
+    amounts = resources.required_resources
+    if not placement.cluster:
+        return len(placement.idle) + placement.capacity.room(amounts, most)
+    several = list(placement.cluster.capacities.values())
+    return max(1, min(most, sum(capacity.room(amounts, most) for capacity in several)))
+
+
+def search_text(state: State, now: float) -> str:
+    """What the workers wait for that a slow search leaves without a trial; "" if none does."""
+    is_slow = state.suggestion_s >= _SLOW_S or now - state.now > _LONG_S
+    count = lacking(state) if is_slow else 0
+    if not count:
+        return ""
+    name = state.spec.options.get("search") or "the search"
+    waits = "1 worker waits" if count == 1 else f"{count} workers wait"
+    if not state.suggestion_s:
+        return f"{waits} for the first suggestions of {name}"
+    taken_s = state.suggestion_s
+    taken = f"{taken_s:.2g}" if taken_s < 10 else f"{taken_s:.0f}"
+    return f"{waits} for the search: {name} takes {taken} s per suggestion"
 
 
 def impossible(state: State, waiting: Iterable[Trial]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from holdfast.scheduler.effects import AskScheduler, Commit, Effect, Warn
-from holdfast.scheduler.events import EndOrdered, ExperimentSpec, Resumed
+from holdfast.scheduler.events import EndOrdered, ExperimentSpec, Resumed, Suggested
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.placing import impossible
@@ -25,13 +25,14 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     """Resume the experiment in a new process, which has no workers yet."""
     state.epoch, state.boot_id = event.epoch, event.boot_id
     stopped = _stopped(state, event)
+    state.ahead = kept_ahead(state, event)
     if event.spec is not None:
         _change(state, event.spec)
     if not event.strict:
         state.expected.forgive()
     state.ending = _spent(state.spec, state.active_s) or stopped
     state.finished = False
-    state.asking = state.search_waits = state.asking_config = False
+    state.asking = state.asking_ahead = state.search_waits = state.asking_config = False
     state.deferred_replies, state.saving = {}, {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     text = _without_checkpoint(state, event)
@@ -60,13 +61,20 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     return [*effects, *fill_or_finish(state)]
 
 
+def kept_ahead(state: State, event: Resumed) -> tuple[Suggested, ...]:
+    """What the search has suggested ahead, and a restore does not ask for again: nothing of
+    another search space."""
+    is_other = event.spec is not None and event.spec.space_number != state.spec.space_number
+    return () if is_other else state.ahead
+
+
 def _change(state: State, spec: ExperimentSpec) -> None:
     """Change the settings of the experiment; its trials stay."""
     old, state.spec = state.spec, spec
     has_rows = any(trial.row is not None for trial in state.trials.values())
     state.expected = state.expected.changed(old, spec, has_rows=has_rows)
     if _is_wider(old, spec):
-        state.search_ended = state.is_complete = False
+        state.expect_more()
 
 
 def _stopped(state: State, event: Resumed) -> EndOrdered | None:

@@ -67,6 +67,7 @@ def recalled(machine: State) -> Recalled:
 def restore_recalled(machine: State, event: Recalled) -> None:
     """Raises UnreadableRecord."""
     restore_state(machine, {**event.state, "spec": to_fields(event.spec)})
+    machine.ahead = ()  # no history has them for the search
 
 
 def restore_state(machine: State, plain: Any) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from holdfast.names import shown
-from holdfast.scheduler.events import FORMAT, ConfigAdded, EndOrdered, ExperimentSpec
+from holdfast.scheduler.events import FORMAT, ConfigAdded, EndOrdered, ExperimentSpec, Suggested
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.kept import Kept, NotKept, Rare, TrialId
 from holdfast.scheduler.nodes.cluster import Cluster
@@ -63,6 +64,14 @@ class State:
     # The user knows that trials which are paused without a checkpoint restart from scratch.
     has_told_restarts: Rare[bool]
     asking: bool
+    # What the search has suggested before a worker is free for it, the next one first.
+    ahead: Rare[tuple[Suggested, ...]]
+    # It is asked for one more of these.
+    asking_ahead: Rare[bool]
+    # How long a slow search takes for a suggestion, the newest counting most.
+    suggestion_s: Rare[float]
+    # How many trials it may suggest ahead, as a share of those that run.
+    look_ahead: Rare[float]
     # The search suggests nothing until a paused trial resumes. When another trial pauses or ends,
     # it is asked again, because its answer may change.
     search_waits: Rare[bool]
@@ -95,7 +104,9 @@ class State:
         self.shrunk = set()
         self.errored_before = 0
         self.has_told_restarts = False
-        self.asking = self.search_waits = False
+        self.asking = self.search_waits = self.asking_ahead = False
+        self.ahead = ()
+        self.suggestion_s = self.look_ahead = 0.0
         self.configs, self.asking_config = (), False
         self.version = FORMAT
         self.moved, self.answers, self._recorded = {}, [], None
@@ -195,6 +206,11 @@ class State:
                 del self.clones[before.origin.trial_id]
         if trial.origin is not None and trial.awaits_copy:
             self.clones.setdefault(trial.origin.trial_id, set()).add(trial.trial_id)
+
+    def expect_more(self) -> None:
+        """The search makes more trials than it was known to."""
+        self.search_ended = self.is_complete = False
+        self.ahead = tuple([replace(one, is_last=False) for one in self.ahead])
 
     def is_current(self, trial_id: str, attempt: int) -> bool:
         """Whether this attempt of the trial is running; events of earlier ones are ignored."""

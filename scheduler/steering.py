@@ -58,7 +58,7 @@ def on_order(state: State, order: Order) -> list[Effect]:
             options = {**state.spec.options, PLANNED: order.total}
             samples = state.spec.num_samples + count
             state.spec = replace(state.spec, num_samples=samples, options=options)
-            state.search_ended = state.is_complete = False
+            state.expect_more()
             return fill_or_finish(state)
         case ConfigAdded():
             state.configs = (*state.configs, order)

@@ -45,6 +45,7 @@ from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
+from holdfast.scheduler.placing import search_text
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.journal.journal import Journal
@@ -163,7 +164,9 @@ class Run:
             summary,
             retried=self._retries.total,
             waits=tuple(self._controller.pool.awaited(now)),
-            waiting=self._waiting or self._controller.held_news.waiting(self.machine),
+            waiting=self._waiting
+            or self._controller.held_news.waiting(self.machine)
+            or search_text(self.machine, now),
             phase=self._phase,
         )
 

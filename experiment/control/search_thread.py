@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from holdfast.scheduler.events import (
     SearchEnded,
     SearchWaits,
     Suggested,
+    SuggestedAhead,
 )
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.events import Reported
@@ -28,13 +30,16 @@ from holdfast.trial.trial import Status, StopReason, Trial
 
 # How many calls a replay postpones at most until an earlier question is answered.
 _MOST_UNHEARD = 1000
+# The time of a faster answer is not recorded.
+_NOTED_S = 0.01
 
 
 class SearchThread:
     """Calls the search algorithm in its own thread.
 
     `may_report` says whether a trial may still report: then a search that suggested nothing is
-    asked again later. `announces_wait` says whether the machine must know that the search waits.
+    asked again later. `is_awaited` says whether a worker is free for the trial that it is asked
+    for. `announces_wait` says whether the machine must know that the search waits.
     `fail` is called with an exception of user code, `warn` with the reason why a search ended
     early, `inform` with what a restore has replayed.
     """
@@ -50,6 +55,7 @@ class SearchThread:
         inform: Callable[[str], None],
         may_report: Callable[[], bool],
         announces_wait: Callable[[], bool],
+        is_awaited: Callable[[], bool] = lambda: True,
     ) -> None:
         self._proposer = proposer
         self._post = post
@@ -57,20 +63,29 @@ class SearchThread:
         self._warn = warn
         self._inform = inform
         self._may_report = may_report
+        self._is_awaited = is_awaited
         self._announces_wait = announces_wait
         self._user_thread = UserThread("search algorithm")
         self._asking = tasks.scope(fail=fail)
         self._running_calls: set[asyncio.Future[Any]] = set()
+        self._is_thinking = False
         self._postponed: int | None = None
+        # The number of extensions when it said, ahead of time, that there are no more trials.
+        self._ends_at: int | None = None
         self._changes_seen = 0
         self._calls_made = 0
         self._extensions = 0
         self._closed = self._is_finished = False
 
     def begin(
-        self, trials: Iterable[Trial], resumed: Resumed | None, history: Iterable[Change]
+        self,
+        trials: Iterable[Trial],
+        resumed: Resumed | None,
+        history: Iterable[Change],
+        suggested: Container[str] | None = None,
     ) -> None:
-        """Open the search. On a restore, replay `history` to it; `trials` are those that exist."""
+        """Open the search. On a restore, replay `history` to it; `trials` are those that exist,
+        and `suggested` the ids of these and of those that were suggested ahead; None for all."""
         if self._proposer.searcher is None:
             return
         self._tell(self._proposer.open)
@@ -79,7 +94,9 @@ class SearchThread:
             final_attempts = {t.trial_id: t.attempt for t in known if _stays_ended(t, resumed)}
             abandoned = [trial for trial in known if _is_abandoned(trial, resumed)]
             self._watch(
-                self._user_thread.tell_each(self._replay(history, final_attempts, abandoned))
+                self._user_thread.tell_each(
+                    self._replay(history, final_attempts, abandoned, suggested)
+                )
             )
 
     def _replay(
@@ -87,22 +104,31 @@ class SearchThread:
         history: Iterable[Change],
         final_attempts: Mapping[str, int],
         abandoned: Iterable[Trial],
+        suggested: Container[str] | None,
     ) -> Iterator[None]:
         """Replay `history` step by step, in the original order of questions and calls.
 
-        A trial may have ended several times: the search gets only the end of the attempt in
-        `final_attempts`. Trials in `abandoned` will never run again, so they end as failed.
+        What was suggested ahead is replayed where the search answered. A trial may have ended
+        several times: the search gets only the end of the attempt in `final_attempts`. Trials in
+        `abandoned` will never run again, so they end as failed.
         """
         pending_calls: deque[Callable[[], Any]] = deque()
         given = 0
+        ahead: set[str] = set()
         for event, before, after in history:
             if self._closed:
                 return
             pending_calls.extend(calls_for(self._proposer, event, before, after, final_attempts))
-            if isinstance(event, Suggested):
-                _call_all_but(pending_calls, event.unheard)
-                self._proposer.replay_suggestion(event)
-                given += event.spec.trial_id not in self._proposer.skipped
+            answered = event.suggestion if isinstance(event, SuggestedAhead) else event
+            if isinstance(answered, Suggested):
+                trial_id = answered.spec.trial_id
+                stands = suggested is None or trial_id in suggested
+                if stands and trial_id not in ahead:
+                    _call_all_but(pending_calls, answered.unheard)
+                    self._proposer.replay_suggestion(answered)
+                    given += trial_id not in self._proposer.skipped
+                if answered is not event:
+                    ahead.add(trial_id)
             _call_all_but(pending_calls, _MOST_UNHEARD)
             yield
         _call_all_but(pending_calls, 0)
@@ -113,10 +139,22 @@ class SearchThread:
             search = type(self._proposer.searcher).__name__
             self._inform(f"{search} was given the history of {given} trial{'s' * (given > 1)}")
 
-    def ask(self, index: int) -> None:
-        """Ask for trial number `index` and post the answer: a trial, or the end of the search."""
-        if self._proposer.runs_user_code:
-            self._asking.start(self._ask(index))
+    def ask(self, index: int, known: Suggested | None = None) -> None:
+        """Ask for trial number `index` and post the answer: a trial, or the end of the search.
+
+        `known` is the answer if it was suggested ahead. A question that the search still thinks
+        about is not asked twice.
+        """
+        if known is not None:
+            self._post(known)
+        elif self._ends_at == self._extensions:
+            if self._is_awaited():
+                self._answer(SearchEnded())
+        elif self._proposer.runs_user_code:
+            self._postponed = None
+            if not self._is_thinking:
+                self._is_thinking = True
+                self._asking.start(self._ask(index))
         else:
             self._answer(self._proposer.propose(index) or SearchEnded())
 
@@ -166,27 +204,49 @@ class SearchThread:
         self._asking.cancel()
 
     async def _ask(self, index: int) -> None:
-        answer, seen, extended, calls_made = None, -1, -1, 0
-        # Results that arrived during the call may change its answer, and more samples its end.
-        while (answer is None and self._changes_seen != seen) or (
-            isinstance(answer, SearchEnded) and self._extensions != extended
-        ):
-            seen, extended = self._changes_seen, self._extensions
-            calls_made = self._calls_made
-            answer = await self._user_thread.ask(lambda: self._proposer.propose(index))
-        if isinstance(answer, Suggested) and self._extensions != extended:
-            answer = replace(answer, is_last=False)
+        try:
+            answer = await self._thought(index)
+        finally:
+            self._is_thinking = False
+        is_awaited = self._is_awaited()
         if isinstance(answer, Suggested):
-            unheard = min(self._calls_made - calls_made, _MOST_UNHEARD)
-            self._answer(replace(answer, unheard=unheard))
-        elif answer is not None:
+            self._answer(answer if is_awaited else SuggestedAhead(suggestion=answer))
+        elif answer is not None and is_awaited:
             self._answer(answer)
+        elif answer is not None:
+            self._ends_at = self._extensions
+        elif not is_awaited:
+            self._postponed = index
         elif self._may_report():
             self._postponed = index
             if self._announces_wait():
                 self._post(SearchWaits())
         else:
             self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
+
+    async def _thought(self, index: int) -> Suggested | SearchEnded | None:
+        """The answer of the search."""
+        answer: Suggested | SearchEnded | None = None
+        seen, extended, calls_made, took_s = -1, -1, 0, 0.0
+        # Results that arrived during the call may change its answer, and more samples its end.
+        while (answer is None and self._changes_seen != seen) or (
+            isinstance(answer, SearchEnded) and self._extensions != extended
+        ):
+            seen, extended = self._changes_seen, self._extensions
+            calls_made = self._calls_made
+            answer, took_s = await self._user_thread.ask(lambda: self._timed(index))
+        if not isinstance(answer, Suggested):
+            return answer
+        is_last = answer.is_last and self._extensions == extended
+        unheard = min(self._calls_made - calls_made, _MOST_UNHEARD)
+        answer = replace(answer, is_last=is_last, unheard=unheard)
+        if took_s < _NOTED_S:
+            return answer
+        return replace(answer, took_s=round(took_s, 3), look_ahead=self._proposer.look_ahead)
+
+    def _timed(self, index: int) -> tuple[Suggested | SearchEnded | None, float]:
+        began_s = time.monotonic()
+        return self._proposer.propose(index), time.monotonic() - began_s
 
     async def _add(self, index: int, config: Mapping[str, Any]) -> None:
         calls_made = self._calls_made
@@ -197,7 +257,7 @@ class SearchThread:
         if self._proposer.unlearned:
             self._warn(self._proposer.unlearned)
 
-    def _answer(self, answer: Suggested | SearchEnded) -> None:
+    def _answer(self, answer: Suggested | SuggestedAhead | SearchEnded) -> None:
         if isinstance(answer, SearchEnded) and self._proposer.ended_because:
             self._warn(self._proposer.ended_because)
         self._post(answer)

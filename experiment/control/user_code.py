@@ -16,6 +16,7 @@ from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks, TaskScope
 from holdfast.scheduler.effects import AskScheduler, AskStopper, Suggest
 from holdfast.scheduler.events import Event, Resumed, SamplesAdded, SchedulerAnswered, Suggested
+from holdfast.scheduler.resuming import kept_ahead
 from holdfast.trial.trial import Trial
 
 
@@ -46,6 +47,7 @@ class UserCode:
             warn=warn,
             inform=inform,
             may_report=self._may_report,
+            is_awaited=lambda: plan.machine.asking,
             announces_wait=self._announces_wait,
         )
         self.stopping = StopperThread(plan.stopper)
@@ -54,7 +56,9 @@ class UserCode:
 
     def begin(self, resumed: Resumed | None, history: Callable[[], Iterable[Change]]) -> None:
         """Open the search. On a restore, replay the history to it and to the scheduler."""
-        self._search.begin(self._machine.trials.values(), resumed, history())
+        ahead = [] if resumed is None else kept_ahead(self._machine, resumed)
+        known = {one.spec.trial_id for one in ahead} | self._machine.trials.keys()
+        self._search.begin(self._machine.trials.values(), resumed, history(), known)
         if self._calls is not None and resumed is not None:
             self._tasks.start(self._replay(self._calls, history()))
 
@@ -79,7 +83,7 @@ class UserCode:
     def suggest(self, effect: Suggest) -> None:
         """Ask the search for a trial, or make one of a config that a person has added."""
         if effect.config is None:
-            self._search.ask(effect.index)
+            self._search.ask(effect.index, effect.known)
         else:
             self._search.add(effect.index, effect.config)
 

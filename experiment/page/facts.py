@@ -23,9 +23,11 @@ from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_f
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.wording import counted
+from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.results.trial_count import not_created
 from holdfast.runtime.exit_cause import short_cause
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.placing import search_text
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import usage_of_all
 from holdfast.trial.trial import Status, Trial
@@ -150,12 +152,14 @@ def _progress(
         "reports_per_s": reports_per_s if is_live else None,
         "trials_per_hour": ended * _HOUR_S / active_s if ended and active_s > 0 else None,
         "running": running if is_live else 0,
-        "waiting_text": waiting_text(machine, running) if is_live else "",
+        "waiting_text": waiting_text(machine, running, wall_time()) if is_live else "",
     }
 
 
-def waiting_text(machine: Machine, running: int) -> str:
-    """What the trials of a live run wait for; "" for nothing."""
+def waiting_text(machine: Machine, running: int, now: float) -> str:
+    """What the free workers or the trials of a live run wait for; "" for nothing."""
+    if text := search_text(machine, now):
+        return f"{text}."
     if machine.finished:
         return ""
     if machine.ending is not None:

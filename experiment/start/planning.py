@@ -55,7 +55,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policies.given import scheduler_of
 from holdfast.scheduler.policies.ray_style import RayStyleScheduler
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.scheduler.resuming import has_work
+from holdfast.scheduler.resuming import has_work, kept_ahead
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
@@ -195,7 +195,9 @@ def _with_recorded_limits(
 
 
 def _proposer(request: Request, start: Start, resources: Any, place: ExperimentPlace) -> Proposer:
-    spec = start.spec
+    spec, first = start.spec, start.first
+    kept = kept_ahead(start.machine, first) if isinstance(first, Resumed) else ()
+    ahead = [one.spec for one in kept]
     return Proposer(
         spec,
         request.param_space,
@@ -205,7 +207,7 @@ def _proposer(request: Request, start: Start, resources: Any, place: ExperimentP
             trial=request.tune.trial_name_creator, directory=request.tune.trial_dirname_creator
         ),
         root=place.layout.root,
-        made=[trial.spec for trial in start.machine.trials.values()],
+        made=[*(trial.spec for trial in start.machine.trials.values()), *ahead],
         values=request.values(spec.space_number),
         trusted=request.trusted,
     )

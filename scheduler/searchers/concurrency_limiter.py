@@ -24,6 +24,7 @@ class Wrapper(Searcher, ABC):
         super().__init__(metric=searcher.metric, mode=searcher.mode)
         self.searcher = searcher
         self.repeats = searcher.repeats
+        self.look_ahead = searcher.look_ahead
 
     @property
     def expressions(self) -> str:
@@ -100,6 +101,8 @@ class ConcurrencyLimiter(Wrapper):
         if isinstance(searcher, ConcurrencyLimiter):
             raise InvalidConfig("searcher is already a ConcurrencyLimiter: set only one limit")
         self.batch = batch
+        if batch:  # its configs know the same results, whenever they are suggested
+            self.look_ahead = 1.0
         self._forget()
         self.set_max_concurrency(max_concurrent)
 

@@ -58,6 +58,11 @@ class Searcher(Described):
     repeats: int = 1
     """How many times in a row it suggests one config on purpose; the run ends after 100 times as
     many."""
+    look_ahead: float = 0.0
+    """How many configs it may suggest before workers are free for them, as a share of the trials
+    that run. Only a slow search is asked ahead, at most for so many. A config that is suggested
+    earlier knows fewer results: 0 is right for an algorithm that learns much from each, 1 for one
+    that learns from none."""
     _has_warned = False
 
     def __init__(
@@ -254,6 +259,9 @@ class BasicVariantGenerator(Described):
 
     Raises InvalidConfig.
     """
+
+    look_ahead: float = 1.0
+    """See `Searcher.look_ahead`: the functions of a search space may be slow."""
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ from holdfast.scheduler.events import (
     SearchWaits,
     StopperAnswered,
     Suggested,
+    SuggestedAhead,
     TrialStopOrdered,
     WaitEnded,
 )
@@ -201,6 +202,9 @@ EVENTS: tuple[Event, ...] = (
                 "raw": b"\x00",
             },
         )
+    ),
+    SuggestedAhead(
+        suggestion=Suggested(spec=trial_spec(1, BUNDLES), unheard=2, took_s=0.5, look_ahead=0.125)
     ),
     SearchEnded(),
     STARTED,

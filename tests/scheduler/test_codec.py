@@ -13,12 +13,19 @@ import pytest
 
 from holdfast.scheduler import codec
 from holdfast.scheduler.codec import decode, encode
-from holdfast.scheduler.events import Begun, ConfigAdded, EndOrdered, Event, SearchEnded
+from holdfast.scheduler.events import (
+    Begun,
+    ConfigAdded,
+    EndOrdered,
+    Event,
+    SearchEnded,
+    Suggested,
+)
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.nodes.cluster import Cluster, FormerNode, Node
 from holdfast.scheduler.policy import Decision
 from holdfast.scheduler.snapshot import snapshot
-from holdfast.testing.rehearsal import Rehearsal, facts
+from holdfast.testing.rehearsal import Rehearsal, facts, trial_spec
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.resources import ONE_CPU, NodeKind, PlacementGroupFactory
@@ -274,6 +281,8 @@ def unlike() -> Machine:
     machine.epoch, machine.boot_id, machine.now = 2, "boot", NOW
     machine.ending, machine.finished = EndOrdered(reason="budget"), True
     machine.asking = not machine.asking
+    machine.ahead, machine.asking_ahead = (Suggested(spec=trial_spec(9), took_s=0.5),), True
+    machine.suggestion_s, machine.look_ahead = 0.5, 0.125
     machine.search_ended = machine.is_complete = machine.search_waits = True
     machine.active_s, machine.errored_before, machine.has_told_restarts = 7.5, 3, True
     machine.resume_when_free = {"t2"}

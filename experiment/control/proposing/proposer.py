@@ -25,6 +25,7 @@ from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.nesting import check_nesting
+from holdfast.trial.plain import is_number
 from holdfast.trial.search_space.added import added_variant, checked_config, chosen_of
 from holdfast.trial.search_space.spaces import (
     Continued,
@@ -48,6 +49,7 @@ from holdfast.trial.values import (
 
 # How often a search algorithm may suggest the same config in a row.
 MOST_ALIKE = 100
+_MOST_AHEAD = 100.0
 
 
 class Proposer:
@@ -151,6 +153,15 @@ class Proposer:
     def searcher(self) -> Searcher | None:
         """The search algorithm that gets results; None for random and grid search."""
         return self._search if isinstance(self._search, Searcher) else None
+
+    @property
+    def look_ahead(self) -> float:
+        """See `Searcher.look_ahead`. Raises InvalidConfig if it is not such a number."""
+        share = self._search.look_ahead
+        if not is_number(share) or not share >= 0:
+            name = type(self._search).__name__
+            raise InvalidConfig(f"{name}.look_ahead must be a number, 0 or more, not {share!r}")
+        return min(float(share), _MOST_AHEAD)
 
     @property
     def ended_because(self) -> str:

@@ -49,6 +49,9 @@ class LibrarySearch(Searcher, ABC):
     library: ClassVar[Framework | None] = None
     needs_trust: ClassVar[str] = "passes its arguments to a library"
     takes_many_metrics: ClassVar[bool] = False
+    look_ahead: float = 1 / 8
+    """See `Searcher.look_ahead`: a model knows nothing of the running trials either, and these
+    are an eighth more."""
 
     def __init__(
         self,

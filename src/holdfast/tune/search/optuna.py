@@ -24,6 +24,9 @@ from holdfast.tune.search.optuna_space import (
 from holdfast.tune.search.study import AssignmentCodec, SearchGoal, Study
 from holdfast.unknown_keywords import explains_keywords
 
+# Samplers that learn from no trial.
+_LEARN_NOTHING = ("RandomSampler", "QMCSampler", "GridSampler", "BruteForceSampler")
+
 
 @explains_keywords
 class OptunaSearch(LibrarySearch):
@@ -78,6 +81,8 @@ class OptunaSearch(LibrarySearch):
             )
         _check_no_password(storage)
         self._sampler = sampler
+        if type(sampler).__name__ in _LEARN_NOTHING:
+            self.look_ahead = 1.0
         self._study_name = study_name
         self._storage = storage
 
