@@ -39,7 +39,7 @@ SCHEDULERS: dict[str, Callable[[], TrialScheduler]] = {
 }
 BATCH = 1000
 # Each size is measured when its trials are of all ages.
-WARM = 5
+WARM = 3
 name, alive, reports = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 saves = name != "asha"
 machine = Machine(SCHEDULERS[name]())
