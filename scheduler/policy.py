@@ -271,7 +271,7 @@ class TrialScheduler(SchedulerHooks, Described):
         """
         raise NotImplementedError(f"{type(self).__name__} must define decide()")
 
-    def follow(self, trial: Trial) -> None:
+    def follow(self, before: Trial, trial: Trial) -> None:
         """Called with each change of a trial, in a replay, too: for an index of the trials. May
         look at nothing else."""
 

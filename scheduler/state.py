@@ -195,7 +195,7 @@ class State:
         if trial.origin is not None or before.origin is not None:
             self._index_clone(before, trial)
         if self.policy is not None:
-            self.policy.follow(trial)
+            self.policy.follow(before, trial)
         return trial
 
     def _index_clone(self, before: Trial | None, trial: Trial) -> None:

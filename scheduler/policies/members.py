@@ -47,18 +47,26 @@ class Members:
         self._members[trial.trial_id] = Member(number=len(self._members))
         self.update(trial)
 
+    def follow(self, before: Trial, trial: Trial) -> None:
+        """The trial has changed."""
+        is_same = trial.status is before.status and trial.origin is before.origin
+        if is_same and trial.checkpoints is before.checkpoints:
+            return
+        if is_same and trial.newest_checkpoint is before.newest_checkpoint:
+            return
+        self.update(trial)
+
     def update(self, trial: Trial) -> None:
         """The trial, or what its member knows of it, has changed."""
-        trial_id = trial.trial_id
+        trial_id = trial.spec.trial_id
         member = self._members.get(trial_id)
         if member is None:
             return
         score = None if trial.status.is_final else member.score
-        can_be_cloned = score is not None and self._can_be_cloned(member, trial)
+        self._scores.put(trial_id, member, score)
+        self._sources.put(trial_id, member, score if self._can_be_cloned(member, trial) else None)
         is_paused = trial.status is Status.PAUSED
-        self._scores.put(trial_id, member.number, score)
-        self._sources.put(trial_id, member.number, score if can_be_cloned else None)
-        self._waiting.put(trial_id, member.number, member.time if is_paused else None)
+        self._waiting.put(trial_id, member, member.time if is_paused else None)
 
     def is_worst(self, trial_id: str) -> bool:
         item, count = self._scores.of(trial_id), self._extremes
@@ -105,7 +113,7 @@ class Members:
         it was worse. Trials that change together have just saved.
         """
         newest = trial.newest_checkpoint
-        if newest is None or trial.origin is not None or member.score == -math.inf:
+        if newest is None or trial.origin is not None or member.score in (None, -math.inf):
             return False
         return self._synch or newest.iteration >= member.good_from
 
@@ -120,16 +128,16 @@ class _Places:
     def of(self, trial_id: str) -> Standing | None:
         return self._items.get(trial_id)
 
-    def put(self, trial_id: str, number: int, value: float | None) -> None:
+    def put(self, trial_id: str, member: Member, value: float | None) -> None:
         """Rank the trial by this value; None for a trial that is not ranked."""
         known = self._items.get(trial_id)
-        if (None if known is None else known[0]) == value:
+        if (value is None) if known is None else (known[0] == value):
             return
         if known is not None:
             self.ranking.remove(known)
             del self._items[trial_id]
         if value is not None:
-            item = self._items[trial_id] = (value, number, trial_id)
+            item = self._items[trial_id] = (value, member.number, trial_id)
             self.ranking.add(item)
 
 

@@ -94,8 +94,8 @@ class Population(Judging):
         fresh._members = Members(self._quantile, synch=self._synch)
         return fresh
 
-    def follow(self, trial: Trial) -> None:
-        self._members.update(trial)
+    def follow(self, before: Trial, trial: Trial) -> None:
+        self._members.follow(before, trial)
 
     # -- what a subclass defines --
 
@@ -149,8 +149,10 @@ class Population(Judging):
         if self._synch:
             return [PauseTrial(trial_id=trial.trial_id)]
         is_best = self._members.is_best(trial.trial_id)
-        member.good_from = 0 if is_best else trial.iteration
-        self._members.update(trial)
+        good_from = 0 if is_best else trial.iteration
+        if good_from != member.good_from:
+            member.good_from = good_from
+            self._members.update(trial)
         if self._members.is_worst(trial.trial_id) and (change := self._take_over(view, trial)):
             return change
         member.is_to_yield = self._is_crowded(view)

@@ -108,8 +108,8 @@ class ResourceChangingScheduler(TrialScheduler):
             )
         return fresh
 
-    def follow(self, trial: Trial) -> None:
-        self._base.follow(trial)
+    def follow(self, before: Trial, trial: Trial) -> None:
+        self._base.follow(before, trial)
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         if view.epoch != self._epoch:
