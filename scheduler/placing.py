@@ -24,7 +24,7 @@ from holdfast.trial.trial import Trial
 _MOST_ASKED = 16
 # A search that takes so long for a suggestion is slow: it is asked before a worker is free.
 _SLOW_S = 0.05
-# If nothing happens for so long, people see what the workers wait for.
+# If the first suggestion takes longer, people see what the workers wait for.
 _LONG_S = 1.0
 # More trials at once than there ever are.
 _MANY = 1_000_000
@@ -100,14 +100,15 @@ def lacking(state: State) -> int:
 
 def search_text(state: State, now: float) -> str:
     """What the workers wait for that a slow search leaves without a trial; "" if none does."""
-    is_slow = state.suggestion_s >= _SLOW_S or now - state.now > _LONG_S
+    is_first = not state.trials and now - state.now > _LONG_S
+    is_slow = state.suggestion_s >= _SLOW_S or is_first
     count = lacking(state) if is_slow else 0
     if not count:
         return ""
     name = state.spec.options.get("search") or "the search"
     waits = "1 worker waits" if count == 1 else f"{count} workers wait"
     if not state.suggestion_s:
-        return f"{waits} for the first suggestions of {name}"
+        return f"{waits} for the first suggestion of {name}"
     taken_s = state.suggestion_s
     taken = f"{taken_s:.2g}" if taken_s < 10 else f"{taken_s:.0f}"
     return f"{waits} for the search: {name} takes {taken} s per suggestion"

@@ -184,7 +184,7 @@ def test_people_see_how_many_workers_wait_for_the_search_and_how_long_it_takes()
     run = study.run
     assert search_text(run.machine, run.now) == ""
     assert search_text(run.machine, run.now + 2) == (
-        "16 workers wait for the first suggestions of Slow"
+        "16 workers wait for the first suggestion of Slow"
     )
     study.play(until_s=4)
     assert search_text(run.machine, run.now) == (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.control.naming import Naming
-from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.proposing.naming import Naming
+from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.search_thread import SearchThread
 from holdfast.scheduler.events import (
     Event,
@@ -63,7 +63,7 @@ class Stage:
             Proposer(SPEC, {}, searcher, ONE_CPU, Naming(), root=folder),
             tasks=free_tasks(),
             post=self.posted.append,
-            fail=pytest.fail,
+            fail=self.fail,
             warn=print,
             inform=print,
             may_report=lambda: True,
@@ -71,6 +71,9 @@ class Stage:
             is_awaited=lambda: self.is_awaited,
         )
         self.thread.begin([], None, ())
+
+    def fail(self, error: BaseException) -> None:
+        raise error
 
     async def asked(self, index: int, *, is_awaited: bool = False) -> list[Event]:
         """Ask, and wait until the thread has answered all that it was asked."""

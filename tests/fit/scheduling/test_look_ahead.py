@@ -79,7 +79,7 @@ def test_a_slow_search_is_asked_while_all_workers_are_busy_and_a_restore_loses_n
     assert set(begun.values()) == {1}
 
     results = tune.Tuner.restore(str(root), until_asked_ahead).fit()
-    assert sorted(result.config["number"] for result in results) == list(range(6))
+    assert sorted((result.config or {})["number"] for result in results) == list(range(6))
     calls = (folder / "calls").read_text().splitlines()
     asked = [f"suggest {number}" for number in range(5)]
     recalled = [f"recall {number}" for number in range(4)]
