@@ -26,6 +26,7 @@ from benchmarks import (
     reports,
     restoring,
     s3,
+    searching,
     simulating,
     stalled,
     startup,
@@ -90,6 +91,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "page": _page,
     "trackers": trackers.measure,
     "simulating": simulating.measure,
+    "searching": searching.measure,
     "quality": _quality,
     "decisions": _decisions,
 }

@@ -28,10 +28,12 @@ from holdfast.scheduler.events import (
     Resumed,
     ResumeRequested,
     SearchEnded,
+    Suggested,
 )
 from holdfast.syncer.journal.segment import framed
+from holdfast.testing.rehearsal import trial_spec
 from holdfast.trial.config import FailureConfig
-from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from tests.rig.recorded import RecordedExperiment
 
 
@@ -514,6 +516,24 @@ def test_a_limit_that_the_machine_cannot_fill_is_explained_while_trials_wait(
         page.look()
         text = "The run is ending: stopped by ann (page)."
         assert page.followed.facts()["progress"]["waiting_text"] == text
+    finally:
+        page.close()
+
+
+def test_a_page_says_how_many_workers_wait_for_a_slow_search(tmp_path: Path) -> None:
+    page = Page(
+        tmp_path / "run",
+        resources=ONE_CPU,
+        max_concurrent=8,
+        num_samples=20,
+        options={"search": "Slow"},
+    )
+    try:
+        page.run.add(Suggested(spec=trial_spec(0), took_s=0.5))
+        page.look()
+        assert page.followed.facts()["progress"]["waiting_text"] == (
+            "7 workers wait for the search: Slow takes 0.5 s per suggestion."
+        )
     finally:
         page.close()
 
