@@ -568,3 +568,12 @@ def test_an_added_config_is_a_trial_of_the_study_also_after_a_restore(
         assert trials[1].params == added
         assert trials[1].state is TrialState.COMPLETE
         assert len(trials) == 5
+
+
+def test_a_sampler_that_learns_from_no_trial_may_be_asked_for_as_many_as_run() -> None:
+    assert OptunaSearch().look_ahead == 1 / 8
+    kept = pickle.loads(pickle.dumps(OptunaSearch(sampler=samplers.RandomSampler())))
+    assert kept.look_ahead == 1
+    chosen = OptunaSearch(sampler=samplers.RandomSampler())
+    chosen.look_ahead = 0.5
+    assert pickle.loads(pickle.dumps(chosen)).look_ahead == 0.5
