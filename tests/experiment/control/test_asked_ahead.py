@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -72,6 +72,12 @@ class Stage:
         )
         self.thread.begin([], None, ())
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert await self.thread.finish(60) is None
+
     def fail(self, error: BaseException) -> None:
         raise error
 
@@ -97,18 +103,18 @@ def test_an_answer_that_no_worker_waits_for_is_made_ahead_and_one_that_is_awaite
 ) -> None:
     async def script() -> None:
         search = Scripted({"x": 0}, {"x": 1})
-        stage = Stage(tmp_path, search)
-        (ahead,) = await stage.asked(0)
-        assert isinstance(ahead, SuggestedAhead)
-        assert ahead.suggestion.spec.config == {"x": 0}
-        search.goes.clear()
-        stage.thread.ask(1)
-        stage.is_awaited = True  # a worker became free while the search thought
-        stage.thread.ask(1)
-        search.goes.set()
-        (awaited,) = await stage.answered()
-        assert isinstance(awaited, Suggested)
-        assert search.calls == ["0", "1"]
+        async with Stage(tmp_path, search) as stage:
+            (ahead,) = await stage.asked(0)
+            assert isinstance(ahead, SuggestedAhead)
+            assert ahead.suggestion.spec.config == {"x": 0}
+            search.goes.clear()
+            stage.thread.ask(1)
+            stage.is_awaited = True  # a worker became free while the search thought
+            stage.thread.ask(1)
+            search.goes.set()
+            (awaited,) = await stage.answered()
+            assert isinstance(awaited, Suggested)
+            assert search.calls == ["0", "1"]
 
     play(script)
 
@@ -116,18 +122,18 @@ def test_an_answer_that_no_worker_waits_for_is_made_ahead_and_one_that_is_awaite
 def test_not_now_is_asked_again_after_a_change_and_when_a_worker_is_free(tmp_path: Path) -> None:
     async def script() -> None:
         search = Scripted({"x": 0}, None, None, None, {"x": 1})
-        stage = Stage(tmp_path, search)
-        (suggested,) = await stage.asked(0, is_awaited=True)
-        assert await stage.asked(1) == []
-        assert isinstance(suggested, Suggested)
-        trial = Trial(spec=suggested.spec, status=Status.RUNNING)
-        stage.thread.observe(None, trial, evolve(trial, status=Status.PAUSED))
-        assert await stage.answered() == []
-        assert await stage.asked(1, is_awaited=True) == []
-        stage.thread.observe(None, trial, evolve(trial, status=Status.TERMINATED))
-        (second,) = await stage.answered()
-        assert isinstance(second, Suggested)
-        assert search.calls == ["0", "1", "1", "1", "end 0", "1"]
+        async with Stage(tmp_path, search) as stage:
+            (suggested,) = await stage.asked(0, is_awaited=True)
+            assert await stage.asked(1) == []
+            assert isinstance(suggested, Suggested)
+            trial = Trial(spec=suggested.spec, status=Status.RUNNING)
+            stage.thread.observe(None, trial, evolve(trial, status=Status.PAUSED))
+            assert await stage.answered() == []
+            assert await stage.asked(1, is_awaited=True) == []
+            stage.thread.observe(None, trial, evolve(trial, status=Status.TERMINATED))
+            (second,) = await stage.answered()
+            assert isinstance(second, Suggested)
+            assert search.calls == ["0", "1", "1", "1", "end 0", "1"]
 
     play(script)
 
@@ -137,11 +143,11 @@ def test_the_end_of_the_search_is_posted_only_when_a_worker_is_free_and_asked_fo
 ) -> None:
     async def script() -> None:
         search = Scripted(Searcher.FINISHED)
-        stage = Stage(tmp_path, search)
-        assert await stage.asked(0) == []
-        assert await stage.asked(0) == []
-        assert await stage.asked(0, is_awaited=True) == [SearchEnded()]
-        assert search.calls == ["0"]
+        async with Stage(tmp_path, search) as stage:
+            assert await stage.asked(0) == []
+            assert await stage.asked(0) == []
+            assert await stage.asked(0, is_awaited=True) == [SearchEnded()]
+            assert search.calls == ["0"]
 
     play(script)
 
@@ -152,30 +158,30 @@ def test_what_was_suggested_ahead_is_recalled_once_where_the_search_answered(
     """And what a restore with another search space drops is not recalled."""
 
     async def script() -> None:
-        stage = Stage(tmp_path, Scripted({"x": 0}, {"x": 1}, {"x": 2}))
-        (first,) = await stage.asked(0, is_awaited=True)
-        ahead = [(await stage.asked(index))[0] for index in (1, 2)]
-        assert isinstance(first, Suggested)
-        assert isinstance(ahead[0], SuggestedAhead)
-        trial = Trial(spec=first.spec, status=Status.RUNNING)
-        ended = evolve(trial, status=Status.TERMINATED)
-        begun = ahead[0].suggestion
-        history = [
-            (first, None, trial),
-            *((event, None, None) for event in ahead),
-            (None, trial, ended),
-            (begun, None, Trial(spec=begun.spec)),
-        ]
-        resumed = Resumed(epoch=2, capacity={})
-        for known, expected in (
-            (None, ["recall 0", "recall 1", "recall 2", "end 0"]),
-            ({"run_00000", "run_00001"}, ["recall 0", "recall 1", "end 0"]),
-        ):
-            search = Scripted()
-            again = Stage(tmp_path, search)
-            again.thread.begin([ended], resumed, history, known)
-            assert await again.thread.finish(60) is None
-            assert search.calls == expected
+        async with Stage(tmp_path, Scripted({"x": 0}, {"x": 1}, {"x": 2})) as stage:
+            (first,) = await stage.asked(0, is_awaited=True)
+            ahead = [(await stage.asked(index))[0] for index in (1, 2)]
+            assert isinstance(first, Suggested)
+            assert isinstance(ahead[0], SuggestedAhead)
+            trial = Trial(spec=first.spec, status=Status.RUNNING)
+            ended = evolve(trial, status=Status.TERMINATED)
+            begun = ahead[0].suggestion
+            history = [
+                (first, None, trial),
+                *((event, None, None) for event in ahead),
+                (None, trial, ended),
+                (begun, None, Trial(spec=begun.spec)),
+            ]
+            resumed = Resumed(epoch=2, capacity={})
+            for known, expected in (
+                (None, ["recall 0", "recall 1", "recall 2", "end 0"]),
+                ({"run_00000", "run_00001"}, ["recall 0", "recall 1", "end 0"]),
+            ):
+                search = Scripted()
+                again = Stage(tmp_path, search)
+                again.thread.begin([ended], resumed, history, known)
+                assert await again.thread.finish(60) is None
+                assert search.calls == expected
 
     play(script)
 
