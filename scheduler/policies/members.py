@@ -49,12 +49,20 @@ class Members:
 
     def follow(self, before: Trial, trial: Trial) -> None:
         """The trial has changed."""
-        is_same = trial.status is before.status and trial.origin is before.origin
-        if is_same and trial.checkpoints is before.checkpoints:
-            return
-        if is_same and trial.newest_checkpoint is before.newest_checkpoint:
-            return
+        if trial.status is before.status and trial.origin is before.origin:
+            old, new = before.newest_checkpoint, trial.newest_checkpoint
+            if old is new:
+                return
+            if old is not None and new is not None:
+                is_source = self._sources.of(trial.spec.trial_id) is not None
+                if new.iteration == old.iteration or (is_source and new.iteration > old.iteration):
+                    return
         self.update(trial)
+
+    def rank(self, trial: Trial) -> None:
+        """The member of a living trial has another score; call `update` next."""
+        member = self._members[trial.trial_id]
+        self._scores.put(trial.trial_id, member, member.score)
 
     def update(self, trial: Trial) -> None:
         """The trial, or what its member knows of it, has changed."""

@@ -143,16 +143,15 @@ class Population(Judging):
         self.note(trial, time, value)
         member.time, member.score = time, value
         self._has_compared = True
+        self._members.rank(trial)
+        is_best = self._members.is_best(trial.trial_id)
+        if not self._synch:
+            member.good_from = 0 if is_best else trial.iteration
         self._members.update(trial)
         if not trial.checkpoints and not view.spec.saves_when_told:
             return [Abort(message=self._saves_nothing(trial, time))]
         if self._synch:
             return [PauseTrial(trial_id=trial.trial_id)]
-        is_best = self._members.is_best(trial.trial_id)
-        good_from = 0 if is_best else trial.iteration
-        if good_from != member.good_from:
-            member.good_from = good_from
-            self._members.update(trial)
         if self._members.is_worst(trial.trial_id) and (change := self._take_over(view, trial)):
             return change
         member.is_to_yield = self._is_crowded(view)

@@ -55,6 +55,9 @@ class SortedEachTime:
     def update(self, trial: Trial) -> None:
         pass
 
+    def rank(self, trial: Trial) -> None:
+        pass
+
     def follow(self, before: Trial, trial: Trial) -> None:
         pass
 
