@@ -17,8 +17,8 @@ from holdfast.trial.trial import Status, StopReason, evolve
 
 DATA = Path(__file__).parents[1] / "data"
 FIRST, SECOND, THIRD = (DATA / f"format-{number}" for number in (1, 2, 3))
-SETTLED, EXPLAINED, MEASURED, STEERED = (
-    DATA / name for name in ("settled", "explained", "measured", "steered")
+SETTLED, EXPLAINED, MEASURED, STEERED, AHEAD = (
+    DATA / name for name in ("settled", "explained", "measured", "steered", "ahead")
 )
 
 
@@ -36,7 +36,7 @@ def test_there_is_an_example_of_the_present_version() -> None:
 
 
 def test_the_newest_examples_tell_every_kind_of_event_and_of_decision() -> None:
-    newest = [one / "journal" for one in (THIRD, SETTLED, EXPLAINED, MEASURED, STEERED)]
+    newest = [one / "journal" for one in (THIRD, SETTLED, EXPLAINED, MEASURED, STEERED, AHEAD)]
     records = [record for journal in newest for record, _ in read_events(journal)]
     assert {type(record.event).__name__ for record in records} == set(EVENTS) - {"Recalled"}
     decisions = [one for record in records for decided in record.answers for one in decided]
@@ -100,6 +100,14 @@ def test_a_journal_that_says_what_attempts_have_used_loads() -> None:
     (usage,) = machine.trials["t0"].usages
     assert (usage.cpu_s, usage.gpu_memory_bytes, usage.gpu_utilisation) == (4.5, 7 << 30, 0.75)
     plain: dict[str, Any] = json.loads((MEASURED / "snapshot.json").read_text())
+    assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
+
+
+def test_a_journal_of_a_run_whose_search_was_asked_ahead_loads() -> None:
+    machine = folded(AHEAD / "journal")
+    assert list(machine.trials) == ["t0", "t1", "t2"]
+    assert [one.spec.trial_id for one in machine.ahead] == ["t3"]
+    plain: dict[str, Any] = json.loads((AHEAD / "snapshot.json").read_text())
     assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
 
 
