@@ -25,11 +25,13 @@ _COPIED = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
 _TRIES = 3
 _SLOWEST_BYTES_PER_S = 256 << 10
 _HEADERS = {
+    "ChecksumCRC32C": "x-amz-checksum-crc32c",
     "ContentMD5": "content-md5",
     "CopySourceIfMatch": "x-amz-copy-source-if-match",
     "CopySourceRange": "x-amz-copy-source-range",
     "IfNoneMatch": "if-none-match",
 }
+_ANSWERED = {"ETag": "etag", "ChecksumCRC32C": "x-amz-checksum-crc32c"}
 # Requests with other parameters use botocore.
 _PLAIN = frozenset(
     {"Bucket", "Key", "Body", "PartNumber", "UploadId", "CopySource", "Metadata"} | _HEADERS.keys()
@@ -48,7 +50,8 @@ class _Way:
 
 class DirectS3:
     """An aiobotocore client whose `put_object`, `upload_part`, `upload_part_copy` and
-    `copy_object` avoid botocore if possible; the answer of each has the `ETag`."""
+    `copy_object` avoid botocore if possible; the answer of each has the `ETag`, and the
+    `ChecksumCRC32C` if the server returns it."""
 
     def __init__(
         self,
@@ -98,9 +101,9 @@ class DirectS3:
 
     async def _perform(self, operation: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         way = self._way if asked.keys() <= _PLAIN and self._failures < _TRIES else None
-        if way is not None and (etag := await self._directly(way, asked)):
+        if way is not None and (found := await self._directly(way, asked)):
             self._failures = 0
-            return {"ETag": etag}
+            return found
         if isinstance(asked.get("Body"), memoryview):  # botocore does not accept one
             asked = {**asked, "Body": bytes(asked["Body"])}
         answer: Mapping[str, Any] = await getattr(self._client, operation)(**asked)
@@ -108,8 +111,8 @@ class DirectS3:
             self._failures += 1
         return answer
 
-    async def _directly(self, way: _Way, asked: Mapping[str, Any]) -> str:
-        """The ETag; empty if botocore must repeat the request."""
+    async def _directly(self, way: _Way, asked: Mapping[str, Any]) -> dict[str, str]:
+        """The facts in the answer; none if botocore must repeat the request."""
         assert self._lines is not None
         request = SignedRequest(
             method="PUT",
@@ -129,8 +132,8 @@ class DirectS3:
                 deadline_s=self._request_timeout_s + len(body) / _SLOWEST_BYTES_PER_S,
             )
         except ConnectionError:
-            return ""
-        return _etag(answer, is_copy="CopySource" in asked)
+            return {}
+        return _facts(answer, is_copy="CopySource" in asked)
 
     def _learn(self, request: Any, **_: Any) -> None:
         """Called by botocore with each signed request, just before it is sent."""
@@ -187,11 +190,13 @@ def _headers(asked: Mapping[str, Any]) -> dict[str, str]:
     return headers
 
 
-def _etag(answer: Answer, *, is_copy: bool) -> str:
-    """The ETag in an answer. A copy may fail after the status 200 was sent: then there is none."""
+def _facts(answer: Answer, *, is_copy: bool) -> dict[str, str]:
+    """The ETag and the checksum in an answer. A copy may fail after the status 200 was sent: then
+    there are none."""
     if answer.status != 200:
-        return ""
-    if not is_copy:
-        return answer.headers.get("etag", "")
-    found = _COPIED.search(answer.body.decode(errors="replace"))
-    return found[1] if found else ""
+        return {}
+    if is_copy:
+        found = _COPIED.search(answer.body.decode(errors="replace"))
+        return {"ETag": found[1]} if found else {}
+    named = {name: answer.headers.get(header, "") for name, header in _ANSWERED.items()}
+    return {name: text for name, text in named.items() if text} if named["ETag"] else {}

@@ -18,6 +18,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.stores.s3.body import Body, download, from_source, read_body, read_source
+from holdfast.syncer.stores.s3.checksums import Checksums
 from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket, open_direct
 from holdfast.syncer.stores.s3.delete import Deletion
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translated
@@ -45,7 +46,6 @@ from holdfast.syncer.stores.s3.put import (
     COPY_AT_MOST_BYTES,
     Buffers,
     CopiedParts,
-    Etags,
     SentParts,
     is_etag_of,
     put_whole,
@@ -91,7 +91,7 @@ class S3Store:
         self._honours_conditions: bool | None = None
         self._budget = BufferBudget(_IN_FLIGHT_BYTES)
         self._buffers = Buffers()
-        self._etags = Etags()
+        self._checksums = Checksums()
         self._unfinished = UnfinishedUploads(self._prefix, self.where, self._abort)
 
     @property
@@ -118,7 +118,8 @@ class S3Store:
             return await self._put_in_parts(key, source, size, condition, resumable)
         async with self._budget.take(size):
             with self._buffers.lent(size) as buffer:
-                read = partial(read_body, source, 0, size, buffer)
+                with_md5 = not self._checksums.knows_crc
+                read = partial(read_body, source, 0, size, buffer, with_md5=with_md5)
                 body = await read_source(read, size, self._shown(key))
                 if condition and self._honours_conditions is None:
                     return await self._put_probing(key, body, condition)
@@ -129,7 +130,7 @@ class S3Store:
         return await self._call(
             "put",
             key,
-            lambda s3: put_whole(s3, bucket_key, body, condition, self._etags),
+            lambda s3: put_whole(s3, bucket_key, body, condition, self._checksums),
             allowance_s(len(body.data)),
         )
 
@@ -162,15 +163,15 @@ class S3Store:
         condition: Mapping[str, str],
         resumable: bool,
     ) -> PutResult:
-        async def read(start: int, n: int, buffer: memoryview) -> Body:
-            return await read_source(
-                partial(read_body, source, start, n, buffer), n, self._shown(key)
-            )
+        async def read(start: int, n: int, buffer: memoryview, with_md5: bool) -> Body:
+            perform = partial(read_body, source, start, n, buffer, with_md5=with_md5)
+            return await read_source(perform, n, self._shown(key))
 
         call = self._caller("put", key)
         upload = Multipart(
             call=call,
-            send=SentParts(call=call, read=read, buffers=self._buffers, etags=self._etags),
+            send=SentParts(call=call, read=read, buffers=self._buffers, checksums=self._checksums),
+            checksums=self._checksums,
             budget=self._budget,
             bucket_key=self._bucket_key(key),
             condition=condition,
