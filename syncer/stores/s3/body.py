@@ -19,6 +19,7 @@ from holdfast.syncer.stores.store import allowance_s
 R = TypeVar("R")
 
 _READ_INLINE_BYTES = 64 << 10
+_SMALL_BYTES = 64 << 10
 _ANSWER_S = 60.0
 
 
@@ -36,7 +37,7 @@ def body_of(data: bytes | memoryview, *, with_md5: bool = False) -> Body:
     from crc32c import crc32c
 
     crc = base64.b64encode(crc32c(data).to_bytes(4, "big")).decode()
-    is_hashed = with_md5 or len(data) <= _READ_INLINE_BYTES
+    is_hashed = with_md5 or len(data) <= _SMALL_BYTES
     return Body(data=data, crc=crc, md5=_md5(data) if is_hashed else None)
 
 

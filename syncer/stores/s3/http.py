@@ -25,7 +25,7 @@ class Answer:
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    body: bytearray = field(default_factory=bytearray)
 
 
 class Lines:

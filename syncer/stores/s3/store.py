@@ -21,6 +21,7 @@ from holdfast.syncer.stores.s3.body import Body, download, from_source, read_bod
 from holdfast.syncer.stores.s3.checksums import Checksums
 from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket, open_direct
 from holdfast.syncer.stores.s3.delete import Deletion
+from holdfast.syncer.stores.s3.direct import DirectS3
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translated
 from holdfast.syncer.stores.s3.extra import check_extra
 from holdfast.syncer.stores.s3.multipart import (
@@ -252,10 +253,8 @@ class S3Store:
     async def read(self, key: str) -> bytes:
         bucket_key = self._bucket_key(key)
 
-        async def read_all(s3: Any) -> bytes:
-            answer = await s3.get_object(**bucket_key)
-            async with answer["Body"] as body:
-                return bytes(await body.read())
+        async def read_all(s3: DirectS3) -> bytes:
+            return await s3.read_object(**bucket_key)
 
         return await self._call("read", key, read_all)
 
