@@ -2,8 +2,8 @@
 
 A server that knows CRC-32C checks it and returns it, here at 20 GiB/s. MD5 takes 30 times as long,
 but other servers know nothing else: they check the Content-MD5 and return it as the ETag (unless
-the object is encrypted). So a body is sent with its CRC-32C until an answer shows that the server
-ignores or refuses it, and with its MD5 from then on.
+the object is encrypted). The first body is sent with both; later ones with the CRC-32C if the
+server has returned it, and with the MD5 if it has ignored or refused it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ R = TypeVar("R")
 class Checksums:
     """What the answers of a bucket's server have shown.
 
-    `knows_crc`: it has not yet answered without the CRC-32C. `etags_are_md5`: the last ETag that
-    was compared is an MD5 sum; those of encrypted objects are not.
+    `knows_crc`: it has returned the CRC-32C; None until it was asked. `etags_are_md5`: the last
+    ETag that was compared is an MD5 sum; those of encrypted objects are not.
     """
 
-    knows_crc: bool = True
+    knows_crc: bool | None = None
     etags_are_md5: bool = False
 
     async def trying(self, send: Callable[[bool], Awaitable[R]]) -> R:
@@ -42,7 +42,7 @@ class Checksums:
 
         Raises what `send` raises.
         """
-        if not self.knows_crc:
+        if self.knows_crc is False:
             return await send(False)
         try:
             return await send(True)
@@ -60,7 +60,7 @@ class Checksums:
         that the body has arrived. Raises what `send` raises, and StorageUnavailable."""
 
         async def sending(with_crc: bool) -> Fields:
-            return await send(Body=body.data, **await sums(body, with_crc, not with_crc))
+            return await send(Body=body.data, **await self._sums(body, with_crc))
 
         answer = await self.trying(sending)
         return answer, await self.proves(answer, body, key)
@@ -70,8 +70,7 @@ class Checksums:
     ) -> str:
         """Like `put`, for a part of an upload whose parts must have their CRC-32C or have none.
         Returns the ETag."""
-        with_md5 = not (is_summed and self.knows_crc)
-        answer = await send(Body=body.data, **await sums(body, is_summed, with_md5))
+        answer = await send(Body=body.data, **await self._sums(body, is_summed))
         await self.proves(answer, body, key, is_asked=is_summed)
         return str(answer["ETag"])
 
@@ -86,6 +85,7 @@ class Checksums:
         if crc is not None and crc != body.crc:
             raise _other_bytes(key, "CRC-32C")
         if crc is not None:
+            self.knows_crc = True
             if body.md5 is not None:
                 self.etags_are_md5 = etag == body.md5.hex()
             return True
@@ -99,6 +99,13 @@ class Checksums:
             raise _other_bytes(key, "MD5")
         return False
 
+    async def _sums(self, body: Body, with_crc: bool) -> dict[str, str]:
+        """The checksums of a request."""
+        found = {CRC: body.crc} if with_crc else {}
+        if not (with_crc and self.knows_crc):
+            found["ContentMD5"] = base64.b64encode(await md5_of(body)).decode()
+        return found
+
     async def are_there(self, etag: str, crc: str | None, body: Body) -> bool:
         """Whether a part of an interrupted upload, with this ETag and perhaps a CRC-32C, has these
         bytes.
@@ -109,14 +116,6 @@ class Checksums:
         if etag.strip('"') == (await md5_of(body)).hex():
             return True
         return not self.etags_are_md5 and crc == body.crc
-
-
-async def sums(body: Body, with_crc: bool, with_md5: bool) -> dict[str, str]:
-    """The checksums of a request."""
-    found = {CRC: body.crc} if with_crc else {}
-    if with_md5:
-        found["ContentMD5"] = base64.b64encode(await md5_of(body)).decode()
-    return found
 
 
 def _other_bytes(key: str, by: str) -> StorageUnavailable:

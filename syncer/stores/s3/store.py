@@ -107,6 +107,8 @@ class S3Store:
         create_only: bool = False,
         resumable: bool = False,
     ) -> PutResult:
+        if self._client is None:
+            await self._call("put", key, _only_open)
         size = from_source(lambda: source_size(source), self._shown(key))
         is_large = size >= MULTIPART_FROM_BYTES
         condition: Mapping[str, str] = {}
@@ -339,3 +341,7 @@ class S3Store:
 
     def _entry(self, item: Mapping[str, Any]) -> ObjectInfo:
         return entry_of(item, self._prefix, self.where)
+
+
+async def _only_open(client: Any) -> None:
+    """The client is open, so the extra is installed, which reading a body needs, too."""
