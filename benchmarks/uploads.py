@@ -23,6 +23,7 @@ from benchmarks.rows import Goal, Row
 from holdfast.syncer.stores.location import Location
 from tests.rig.s3_server import (
     S3Server,
+    clear_bucket,
     has_seaweed,
     make_bucket,
     moto_server,
@@ -220,20 +221,21 @@ def _upload(server: S3Server, forget: Callable[[str], None], client: str, source
 @contextmanager
 def _seaweed(bench: Bench) -> Iterator[tuple[S3Server, Callable[[str], None]]]:
     with seaweed_server(bench.scratch()) as server:
-        yield server, lambda prefix: asyncio.run(_forget(server, prefix))
-
-
-async def _forget(server: S3Server, prefix: str) -> None:
-    store = Location.resolve(server.uri(f"{_BUCKET}/{prefix}"), None, {}).open_store()
-    await store.delete([entry.key for entry in await store.list()])
-    await store.close()
+        # It frees the space of single objects later.
+        yield server, lambda prefix: clear_bucket(server, _BUCKET)
 
 
 @contextmanager
 def _moto(bench: Bench) -> Iterator[tuple[S3Server, Callable[[str], None]]]:
     with moto_server() as server:
         make_bucket(server, _BUCKET)
-        yield server, lambda prefix: asyncio.run(_forget(server, prefix))
+
+        async def forget(prefix: str) -> None:
+            store = Location.resolve(server.uri(f"{_BUCKET}/{prefix}"), None, {}).open_store()
+            await store.delete([entry.key for entry in await store.list()])
+            await store.close()
+
+        yield server, lambda prefix: asyncio.run(forget(prefix))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
@@ -159,6 +160,21 @@ def _program(name: str, package: str) -> str:
 def make_bucket(server: S3Server, bucket: str, *, first: str = "") -> None:
     """Create a bucket, and put an object named `first`. botocore retries while the server is not
     ready. Raises what botocore raises."""
+    with _client(server, attempts=10 if first else 3) as client:
+        client.create_bucket(Bucket=bucket)
+        if first:
+            client.put_object(Bucket=bucket, Key=first, Body=b"")
+
+
+def clear_bucket(server: S3Server, bucket: str) -> None:
+    """Remove a bucket of SeaweedFS with all that is in it, and create it again."""
+    with _client(server) as client:
+        client.delete_bucket(Bucket=bucket)
+    make_bucket(server, bucket, first="first")
+
+
+@contextmanager
+def _client(server: S3Server, *, attempts: int = 3) -> Iterator[Any]:
     from botocore.config import Config
     from botocore.session import get_session
 
@@ -168,12 +184,12 @@ def make_bucket(server: S3Server, bucket: str, *, first: str = "") -> None:
         region_name="us-east-1",
         aws_access_key_id=server.access_key,
         aws_secret_access_key=server.secret_key,
-        config=Config(retries={"mode": "standard", "total_max_attempts": 10 if first else 3}),
+        config=Config(retries={"mode": "standard", "total_max_attempts": attempts}),
     )
-    client.create_bucket(Bucket=bucket)
-    if first:
-        client.put_object(Bucket=bucket, Key=first, Body=b"")
-    client.close()
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 @contextmanager
