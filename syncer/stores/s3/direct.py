@@ -17,8 +17,9 @@ from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 from holdfast.dataclass import dataclass
+from holdfast.syncer.stores.s3.errors import code_and_status
 from holdfast.syncer.stores.s3.http import Answer, Lines
-from holdfast.syncer.stores.s3.listing import objects_in
+from holdfast.syncer.stores.s3.listing import head_of, objects_in
 from holdfast.syncer.stores.s3.signature import Credentials, SignedRequest, signed
 
 R = TypeVar("R")
@@ -115,6 +116,27 @@ class DirectS3:
                 return bytes(await body.read())
 
         return await self._either(directly, by_botocore)
+
+    async def find_object(self, **bucket_key: str) -> Mapping[str, Any] | None:
+        """What `head_object` answers; None if there is no object. Raises what botocore raises."""
+
+        async def directly(way: _Way) -> tuple[Mapping[str, Any] | None] | None:
+            answer = await self._ask(way, "HEAD", way.path_of(bucket_key["Key"]))
+            if answer.status == 404:
+                return (None,)
+            facts = head_of(answer.headers) if answer.status == 200 else None
+            return None if facts is None else (facts,)
+
+        async def by_botocore() -> tuple[Mapping[str, Any] | None]:
+            try:
+                return (await self._client.head_object(**bucket_key),)
+            except Exception as error:
+                if code_and_status(error)[1] != 404:
+                    raise
+                return (None,)
+
+        (found,) = await self._either(directly, by_botocore)
+        return found
 
     async def list_objects_v2(self, **asked: str) -> Mapping[str, Any]:
         query = {name: asked[key] for key, name in _LISTED.items() if asked.get(key)}

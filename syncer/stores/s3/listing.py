@@ -1,9 +1,12 @@
-"""Reads a page of a listing of objects, in the form that botocore gives it."""
+"""Reads the answers about objects: a page of a listing, and headers, in the form that botocore
+gives them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
@@ -25,6 +28,17 @@ def objects_in(page: bytes | bytearray) -> Mapping[str, Any] | None:
         }
     except (ElementTree.ParseError, ValueError, KeyError):
         return None
+
+
+def head_of(headers: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """What the headers of an object say about it; None if that is not enough."""
+    size = headers.get("content-length", "")
+    if not size.isdecimal():
+        return None
+    facts: dict[str, Any] = {"ContentLength": int(size), "ETag": headers.get("etag", "")}
+    with suppress(TypeError, ValueError):
+        facts["LastModified"] = parsedate_to_datetime(headers.get("last-modified", ""))
+    return facts
 
 
 def _entry(contents: ElementTree.Element, is_encoded: bool) -> dict[str, Any]:

@@ -285,9 +285,8 @@ class S3Store:
 
     async def head(self, key: str) -> ObjectInfo | None:
         bucket_key = self._bucket_key(key)
-        try:
-            answer = await self._call("head", key, lambda s3: s3.head_object(**bucket_key))
-        except NotStored:
+        answer = await self._call("head", key, lambda s3: s3.find_object(**bucket_key))
+        if answer is None:
             return None
         return self._entry(
             {**answer, "Key": bucket_key["Key"], "Size": answer.get("ContentLength")}

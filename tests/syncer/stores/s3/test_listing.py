@@ -11,7 +11,9 @@ import pytest
 
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.listing import objects_in
+from holdfast.syncer.stores.store import ObjectInfo
 
+MOMENT = "Fri, 27 Nov 2026 01:02:03 GMT"
 FIRST = (
     b"<Contents><Key>x/a+b%2Bc</Key><LastModified>2026-11-27T01:02:03.000Z</LastModified>"
     b"<ETag>&quot;e&quot;</ETag><Size>5</Size><StorageClass>STANDARD</StorageClass></Contents>"
@@ -111,6 +113,8 @@ async def test_after_a_put_listings_and_reads_go_the_short_way_if_it_works(
             return 200, {"ETag": '"e"', "x-amz-checksum-crc32c": crc(body)}, b""
         if is_direct and not is_understood:
             return 500, {}, b""
+        if method == "HEAD":
+            return 200, {"Content-Length": "5", "ETag": '"e"', "Last-Modified": MOMENT}, b""
         if "list-type=2" in path:
             return 200, {}, page(b"<IsTruncated>false</IsTruncated>" + FIRST)
         return 200, {}, b"bytes"
@@ -120,6 +124,31 @@ async def test_after_a_put_listings_and_reads_go_the_short_way_if_it_works(
     ways.clear()
     assert [entry.key for entry in await store.list()] == ["a+b%2Bc"]
     assert await store.read("key") == b"bytes"
+    found = await store.head("key")
+    assert found == ObjectInfo(key="key", size=5, etag="e", modified=1795741323.0)
     await store.close()
-    each = [("GET", True)] if is_understood else [("GET", True), ("GET", False)]
-    assert ways == each * 2
+    tries = [True] if is_understood else [True, False]
+    assert ways == [(method, how) for method in ("GET", "GET", "HEAD") for how in tries]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("status", "size"), [(404, "0"), (200, "?")])
+async def test_an_object_is_missing_only_if_the_server_says_so(
+    scripted: Scripted, status: int, size: str
+) -> None:
+    asked: list[str] = []
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        asked.append(method)
+        if method == "PUT":
+            return 200, {"ETag": '"e"', "x-amz-checksum-crc32c": crc(body)}, b""
+        is_direct = "user-agent" not in head.lower()
+        return status, {"Content-Length": size if is_direct else "7"}, b""
+
+    store = scripted.location(respond).open_store()
+    await store.put("key", b"bytes")
+    found = await store.head("other")
+    await store.put("key", b"bytes")  # over the same connection
+    await store.close()
+    assert (found and found.size) == (None if status == 404 else 7)
+    assert asked == ["PUT", *(["HEAD"] if status == 404 else ["HEAD"] * 2), "PUT"]
