@@ -182,7 +182,8 @@ async def test_a_bit_that_flips_on_the_way_is_noticed_and_the_part_is_sent_again
                 await store.put("big", big, resumable=True)
         await store.put("big", big, resumable=True)
         assert await came_back(store, big)
-        assert proxy.received <= 20 * MIB + 17 + PART + 10_000
+        if server_name == "seaweed":  # at once, while the other parts are on their way
+            assert proxy.received <= 20 * MIB + 17 + PART + 10_000
     finally:
         await store.close()
         proxy.close()
