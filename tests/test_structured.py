@@ -24,6 +24,7 @@ JOINED = {
     ("syncer/stores/local.py", "_call"): "in the uploader's process, killed if it hangs",
     ("syncer/stores/probing.py", "_read"): "of a file in the script's own temporary folder",
     ("syncer/stores/probing.py", "_write_large"): "of a file in the script's own temporary folder",
+    ("syncer/stores/s3/body.py", "md5_of"): "it hashes one part that is in memory",
     ("syncer/stores/s3/body.py", "read_source"): "in the uploader's process, killed if it hangs",
 }
 

@@ -9,6 +9,7 @@ resident memory in bytes. Credentials are in the environment.
 """
 
 import asyncio
+import io
 import json
 import os
 import resource
@@ -110,6 +111,32 @@ def boto3() -> None:
             future.result()
 
 
+def boto3_crt() -> None:
+    """What boto3's transfers use with `preferred_transfer_client="crt"`, which accept no plain
+    http."""
+    import botocore.session
+    from botocore.credentials import Credentials
+    from s3transfer import crt
+
+    keys = Credentials(os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
+    client = crt.create_s3_crt_client(
+        "us-east-1",
+        crt_credentials_provider=crt.BotocoreCRTCredentialsWrapper(
+            keys
+        ).to_crt_credentials_provider(),
+        use_ssl=False,
+    )
+    where = {"region_name": "us-east-1", "endpoint_url": endpoint}
+    requests = crt.BotocoreCRTRequestSerializer(botocore.session.get_session(), where)
+    with crt.CRTTransferManager(client, requests) as moves:
+        moves.upload(io.BytesIO(b"x"), bucket, f"{prefix}/.first").result()
+        with measured():
+            sent = [moves.upload(str(path), bucket, f"{prefix}/{name}")
+                    for name, path in FILES.items()]  # fmt: skip
+            for future in sent:
+                future.result()
+
+
 def s3fs() -> None:
     import s3fs
 
@@ -163,6 +190,8 @@ def main() -> None:
             asyncio.run(aiobotocore())
         case "boto3":
             boto3()
+        case "boto3-crt":
+            boto3_crt()
         case "s3fs":
             s3fs()
         case "pyarrow":

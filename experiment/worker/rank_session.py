@@ -18,7 +18,7 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.merge_ranks import facts_of, merge_parts, owners_of
 from holdfast.syncer.checkpoint.staging import stage
 from holdfast.syncer.errors import DirectoryMissing, StorageError
-from holdfast.syncer.files.durable import remove_tree
+from holdfast.syncer.files.durable import delete_tree, put_aside, remove_tree
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     CheckpointUploadMode,
@@ -204,13 +204,13 @@ class RankSession(Session):
         )
         # Once is enough: a loop saves files of the same names each time.
         self._has_looked = True
-        with suppress(OSError):  # the user's files may be there, too
-            self.staging_root.rmdir()
+        aside = self._put_aside(merged.emptied)
         record = self._record(index, self.iteration, merged.staged, upload)
         if self._validation and self.validate is not None:
             whole = Checkpoint(str(self.trial_dir / checkpoint_dirname(index)))
             self._send(["validated", *self.validate(whole, self._validation)])
         self._send(["merged", asdict(record), merged.clashes])
+        _delete(aside)
 
     def _merge_share(
         self,
@@ -241,11 +241,23 @@ class RankSession(Session):
             refuse_clashes=self.job.group.refuses_clashes,
             look_for_clashes=looks,
         )
-        with suppress(OSError):  # the user's files may be there, too
-            self.staging_root.rmdir()
+        aside = self._put_aside(merged.emptied)
         record = self._record(index, self.iteration, merged.staged, upload)
         files = {name: [rank, *facts_of(target / name, looks)] for name, rank in owners.items()}
         self._send(["merged", asdict(record), merged.clashes, files])
+        _delete(aside)
+
+    def _put_aside(self, emptied: Sequence[Path]) -> list[Path]:
+        """Take the folders that a merge has emptied out of the staging root, and remove that.
+
+        While a disk is busy with the files, ext4 takes 2 to 10 ms to remove a folder, and all
+        ranks wait. Their next parts may be in the staging root as soon as they do not.
+        """
+        aside: list[Path | None] = []
+        with suppress(OSError):  # the user's files may be there, too
+            aside += [put_aside(part, self.trial_dir / STAGING) for part in emptied]
+            self.staging_root.rmdir()
+        return [folder for folder in aside if folder is not None]
 
     def _check_there(self, parts: Mapping[int, Path]) -> None:
         """Raises DirectoryMissing if the part of a rank is gone: the checkpoint would lack it."""
@@ -269,6 +281,12 @@ class RankSession(Session):
             own = [checkpoint for checkpoint in checkpoints if checkpoint.get_metadata()]
             kept = own[-1] if own else checkpoints[0]
             kept.set_metadata({**self.job.metadata, **kept.get_metadata()})
+
+
+def _delete(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # the next attempt removes what is left
+            delete_tree(folder)
 
 
 def current_rank(caller: str, *, instead: str = "") -> RankSession:

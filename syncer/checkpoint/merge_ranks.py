@@ -16,17 +16,18 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.staging import Staged
 from holdfast.syncer.errors import AlreadyStored, UnusableFile, os_errors
-from holdfast.syncer.files.durable import remove_tree
 
 _SAMPLE = 1 << 16
 
 
 @dataclass(slots=True)
 class MergedCheckpoint:
-    """`clashes` maps each file that several ranks saved to these ranks; the last one's is used."""
+    """`clashes` maps each file that several ranks saved to these ranks; the last one's is used.
+    `emptied` are the folders that the files were moved from, which the caller removes."""
 
     staged: Staged
     clashes: dict[str, list[int]] = field(default_factory=dict)
+    emptied: Sequence[Path] = ()
 
 
 def merge_parts(
@@ -84,10 +85,10 @@ def _gather(
     base, *others = parts.values()
     for part in others:
         _move_into(base, part, target)
-        remove_tree(part)
     size = sum(os.lstat(base / name).st_size for name in owners)
     os.rename(base, target)
-    return MergedCheckpoint(Staged(files=len(owners), bytes=size), differing)
+    staged = Staged(files=len(owners), bytes=size)
+    return MergedCheckpoint(staged, clashes=differing, emptied=others)
 
 
 def _are_alike(files: Sequence[Path]) -> bool:

@@ -162,11 +162,11 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
         delete_tree(aside)
 
 
-def put_aside(path: str | os.PathLike[str]) -> Path | None:
-    """Rename a directory to a hidden name in the same folder. Returns the new path; None if the
-    directory is missing."""
+def put_aside(path: str | os.PathLike[str], into: Path | None = None) -> Path | None:
+    """Rename a directory to a hidden name in the same folder, or in another one of its file
+    system. Returns the new path; None if the directory is missing."""
     target = Path(path)
-    aside = target.parent / f"{REMOVED}{unique()}"
+    aside = (into or target.parent) / f"{REMOVED}{unique()}"
     try:
         os.rename(target, aside)
     except FileNotFoundError:

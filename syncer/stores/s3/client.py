@@ -6,13 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import cache
 from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.stores.s3.direct import DirectS3
 from holdfast.syncer.stores.s3.errors import code_and_status
+from holdfast.syncer.stores.s3.listing import moment
 from holdfast.syncer.stores.s3.options import endpoint_url, is_set, seconds
 
 CONNECTIONS = 32
@@ -79,18 +79,8 @@ def _session() -> Any:
     session = get_session()
     session.register_component("data_loader", _service_descriptions())
     parsers = session.get_component("response_parser_factory")
-    parsers.set_parser_defaults(timestamp_parser=_moment)
+    parsers.set_parser_defaults(timestamp_parser=moment)
     return session
-
-
-def _moment(text: Any) -> Any:
-    """Parse a time in a listing. botocore's parser takes half of the CPU of a listing."""
-    try:
-        return datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        from botocore.utils import parse_timestamp
-
-        return parse_timestamp(text)
 
 
 def _client(session: Any, options: Mapping[str, str]) -> Any:

@@ -38,6 +38,7 @@ _TRY_AGAIN = {
     "RequestTimeout",
     "XAmzContentSHA256Mismatch",
 }
+_CREDENTIAL_CODES = {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId"}
 _NO_CREDENTIALS = {
     "CredentialRetrievalError",
     "NoCredentialsError",
@@ -58,6 +59,15 @@ def code_and_status(error: Exception) -> tuple[str, int]:
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     # Answers to HEAD have no body; botocore then uses the status as the code.
     return code, int(status or (code if code.isdigit() else 0))
+
+
+def refuses_checksum(error: Exception) -> bool:
+    """Whether the server may have refused a request because of a checksum that it does not know.
+
+    Backblaze answers 400 InvalidArgument, Cloudflare 501 NotImplemented.
+    """
+    code, status = code_and_status(error)
+    return status == 501 or (status == 400 and code not in _TRY_AGAIN | _CREDENTIAL_CODES)
 
 
 def cause_of(error: StorageError) -> Exception:
@@ -100,7 +110,7 @@ def _answered(code: str, status: int, operation: str, where: str, cause: str) ->
         return NotStored(operation, where, cause)
     if status == 412:
         return AlreadyStored(operation, where, "there is such an object already")
-    if status in {401, 403} or code in {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId"}:
+    if status in {401, 403} or code in _CREDENTIAL_CODES:
         return StorageRefused(operation, where, cause, _CREDENTIALS)
     if status in {301, 307} or code in {"AuthorizationHeaderMalformed", "PermanentRedirect"}:
         return StorageRefused(operation, where, cause, _REGION)

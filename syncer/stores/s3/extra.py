@@ -6,7 +6,8 @@ from holdfast.lazy import Framework
 from holdfast.syncer.errors import StorageRefused
 
 _PACKAGES = [
-    Framework(title=module, module=module, extra="s3") for module in ("aiobotocore", "httptools")
+    Framework(title=module, module=module, extra="s3")
+    for module in ("aiobotocore", "crc32c", "httptools")
 ]
 
 

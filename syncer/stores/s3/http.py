@@ -25,7 +25,7 @@ class Answer:
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    body: bytearray = field(default_factory=bytearray)
 
 
 class Lines:
@@ -57,7 +57,7 @@ class Lines:
         head = "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode()
         try:
             async with asyncio.timeout(deadline_s):
-                answer = await line.ask(head, body)
+                answer = await line.ask(head, body, is_head=method == "HEAD")
         except TimeoutError as error:
             line.cut()
             raise ConnectionError(f"no answer within {deadline_s:g} s") from error
@@ -115,17 +115,20 @@ class _Line(asyncio.Protocol):
         self.is_gone = asyncio.Event()
         self._transport: Any = None
         self._parser: Any = None
+        self._is_head = False
         self._answer = Answer()
         self._arrived: asyncio.Future[Answer] | None = None
 
-    async def ask(self, head: bytes, body: bytes | memoryview) -> Answer:
+    async def ask(self, head: bytes, body: bytes | memoryview, *, is_head: bool = False) -> Answer:
+        """Send a request. The answer to a HEAD ends after its headers, which say how long the body
+        of another request's answer is."""
         import httptools
 
         if not self.is_open:
             raise ConnectionError("the connection broke off")
         self._answer, self._parser = Answer(), httptools.HttpResponseParser(self)
         arrived: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._arrived = arrived
+        self._arrived, self._is_head = arrived, is_head
         if len(body) <= 1 << 16:
             self._transport.write(head + bytes(body))
         else:
@@ -172,6 +175,10 @@ class _Line(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self._answer.body += data
+
+    def on_headers_complete(self) -> None:
+        if self._is_head:
+            self.on_message_complete()
 
     def on_message_complete(self) -> None:
         self._answer.status = self._parser.get_status_code()

@@ -1,19 +1,21 @@
 """Puts a large object in parts: several at once, with limited memory.
 
-A failed upload is aborted or, on request, left to be continued. Then parts that the storage has
-with the right MD5 are not sent again.
+A failed upload is aborted or, on request, left to be continued. Then parts that the storage
+proves to have are not sent again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
 from typing import Any, Protocol, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.files.durable import unique
+from holdfast.syncer.stores.s3.checksums import ALGORITHM, CRC, SUMMED, Checksums
 from holdfast.syncer.stores.s3.client import BufferBudget
 from holdfast.syncer.stores.s3.errors import code_and_status
 from holdfast.syncer.stores.s3.pages import PARTS, listed, odd_answer
@@ -39,19 +41,37 @@ class PartRequest(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPart:
+    """What the storage has, or confirmed, of a part: its ETag, and its CRC-32C if it is known."""
+
+    etag: str
+    crc: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UploadPart:
-    """A part of the object. `there` is the ETag of that part in an interrupted upload."""
+    """A part of the object. `there` is that part in an interrupted upload."""
 
     number: int
     start: int
     size: int
-    there: str | None = None
+    there: StoredPart | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """An upload that was begun. `is_summed`: its parts must have their CRC-32C."""
+
+    upload_id: str
+    is_summed: bool
 
 
 class SendPart(Protocol):
-    """Adds one part to the upload (its bucket, key and id), and returns the part's ETag."""
+    """Adds one part to the upload (its bucket, key and id)."""
 
-    def __call__(self, upload: Mapping[str, str], part: UploadPart) -> Awaitable[str]: ...
+    def __call__(
+        self, upload: Mapping[str, str], part: UploadPart, *, is_summed: bool
+    ) -> Awaitable[StoredPart]: ...
 
 
 def part_bytes(size: int) -> int:
@@ -65,8 +85,8 @@ def part_bytes(size: int) -> int:
 class Multipart:
     """An upload of `size` bytes to `bucket_key`, with `each` bytes per part.
 
-    `begun` is the id of an interrupted upload to continue. If the upload fails, `leave` is called
-    with its id, so that it can be continued; with None it is aborted.
+    `begun` is an interrupted upload to continue. If the upload fails, `leave` is called with it,
+    so that it can be continued; with None it is aborted. Without `checksums` the parts have none.
     """
 
     call: PartRequest
@@ -76,36 +96,62 @@ class Multipart:
     size: int
     each: int
     condition: Mapping[str, str] = field(default_factory=dict)
-    begun: str | None = None
-    leave: Callable[[str], None] | None = None
+    checksums: Checksums | None = None
+    begun: Begun | None = None
+    leave: Callable[[Begun], None] | None = None
 
     async def upload(self) -> PutResult:
-        """Send all parts and complete. Raises StorageError."""
+        """Send all parts and complete. Raises StorageError.
+
+        What the server refuses is begun again: an older upload that wants other checksums than it
+        lists, and one with checksums if the server does not know them.
+        """
         mark = put_mark({"IfNoneMatch": "*"})
-        upload_id, there = await self._find_interrupted() or (await self._start(mark), {})
-        upload = {**self.bucket_key, "UploadId": upload_id}
+        if (interrupted := await self._find_interrupted()) is not None:
+            with suppress(StorageRefused):
+                return await self._perform(*interrupted, mark)
+        begun = await self._start(mark)
         try:
-            etags = await self._send_parts(upload, there)
-            await self._complete(upload, etags, mark)
+            return await self._perform(begun, {}, mark)
+        except StorageRefused:
+            if self.checksums is None or not begun.is_summed:
+                raise
+        self.checksums.knows_crc = False
+        return await self._perform(await self._start(mark), {}, mark)
+
+    async def _perform(
+        self, begun: Begun, there: Mapping[int, StoredPart], mark: Mapping[str, Any]
+    ) -> PutResult:
+        upload = {**self.bucket_key, "UploadId": begun.upload_id}
+        try:
+            sent = await self._send_parts(upload, there, begun.is_summed)
+            await self._complete(upload, sent, begun.is_summed, mark)
         except BaseException as error:
             if self.leave is None or isinstance(error, StorageRefused):
                 await abort(self.call, upload)
             else:
-                self.leave(upload_id)
+                self.leave(begun)
             raise
         return await self._confirm()
 
-    async def _start(self, mark: Mapping[str, Any]) -> str:
-        started = await self.call(
-            lambda s3: s3.create_multipart_upload(**self.bucket_key, **mark), _REQUEST_S
-        )
-        return str(started["UploadId"])
+    async def _start(self, mark: Mapping[str, Any]) -> Begun:
+        async def create(s3: Any, summed: Mapping[str, str]) -> Begun:
+            started = await s3.create_multipart_upload(**self.bucket_key, **mark, **summed)
+            return Begun(upload_id=str(started["UploadId"]), is_summed=bool(summed))
 
-    async def _find_interrupted(self) -> tuple[str, dict[int, tuple[int, str]]] | None:
-        """The id of the interrupted upload with the sizes and ETags of its parts, if it exists."""
+        checksums = self.checksums
+        if checksums is None:
+            return await self.call(lambda s3: create(s3, {}), _REQUEST_S)
+        return await self.call(
+            lambda s3: checksums.trying(lambda with_crc: create(s3, SUMMED if with_crc else {})),
+            _REQUEST_S,
+        )
+
+    async def _find_interrupted(self) -> tuple[Begun, dict[int, StoredPart]] | None:
+        """The interrupted upload and its parts that have the right size, if it exists."""
         if self.begun is None:
             return None
-        query = {**self.bucket_key, "UploadId": self.begun}
+        query = {**self.bucket_key, "UploadId": self.begun.upload_id}
 
         async def ask(query: dict[str, Any]) -> Mapping[str, Any]:
             return await self.call(lambda s3: s3.list_parts(**query), _REQUEST_S)
@@ -116,30 +162,46 @@ class Multipart:
             raise
         except StorageError:  # it was aborted or completed, or cannot be listed
             return None
-        return self.begun, {part["PartNumber"]: (part["Size"], part["ETag"]) for part in parts}
+        found = {
+            part["PartNumber"]: StoredPart(etag=part["ETag"], crc=part.get(CRC))
+            for part in parts
+            if part["Size"] == self._bytes_of(part["PartNumber"])
+        }
+        is_summed = self.begun.is_summed or any(CRC in part for part in parts)
+        return replace(self.begun, is_summed=is_summed), found
+
+    def _bytes_of(self, number: int) -> int:
+        return min(self.each, self.size - (number - 1) * self.each)
 
     async def _send_parts(
-        self, upload: Mapping[str, str], there: Mapping[int, tuple[int, str]]
-    ) -> dict[int, str]:
-        sent: dict[int, str] = {}
+        self, upload: Mapping[str, str], there: Mapping[int, StoredPart], is_summed: bool
+    ) -> dict[int, StoredPart]:
+        sent: dict[int, StoredPart] = {}
 
         async def send(number: int) -> None:
-            start = (number - 1) * self.each
-            size = min(self.each, self.size - start)
-            found_size, etag = there.get(number, (0, ""))
-            left = etag if found_size == size else None
+            size = self._bytes_of(number)
+            part = UploadPart(
+                number=number, start=(number - 1) * self.each, size=size, there=there.get(number)
+            )
             async with self.budget.take(min(size, PART_BYTES)):
-                part = UploadPart(number=number, start=start, size=size, there=left)
-                sent[number] = await self.send(upload, part)
+                sent[number] = await self.send(upload, part, is_summed=is_summed)
 
         parts = -(-self.size // self.each)
         await for_each(send, range(1, parts + 1), at_once=_PARTS_AT_ONCE)
         return sent
 
     async def _complete(
-        self, upload: Mapping[str, str], etags: Mapping[int, str], mark: Mapping[str, Any]
+        self,
+        upload: Mapping[str, str],
+        sent: Mapping[int, StoredPart],
+        is_summed: bool,
+        mark: Mapping[str, Any],
     ) -> None:
-        parts = [{"PartNumber": number, "ETag": etags[number]} for number in sorted(etags)]
+        parts = [
+            {"PartNumber": number, "ETag": part.etag, **({CRC: part.crc} if is_summed else {})}
+            for number, part in sorted(sent.items())
+        ]
+        etag = composite([part.etag for _, part in sorted(sent.items())])
 
         async def complete(s3: Any) -> None:
             try:
@@ -151,7 +213,7 @@ class Multipart:
                 # no upload.
                 code, status = code_and_status(error)
                 again = status == 412 or code == "NoSuchUpload"
-                if again and await was_put_by_us(s3, self.bucket_key, mark, composite(etags)):
+                if again and await put_by_us(s3, self.bucket_key, mark, etag) is not None:
                     return
                 if code == "NoSuchUpload":
                     cause = "its upload was aborted meanwhile"
@@ -189,36 +251,36 @@ def put_mark(condition: Mapping[str, str]) -> dict[str, Any]:
     return {"Metadata": {_MARK: unique()}} if condition else {}
 
 
-def composite(etags: Mapping[int, str]) -> str | None:
+def composite(etags: Sequence[str]) -> str | None:
     """The ETag of an object of these parts; None if their ETags are not MD5 sums."""
     try:
-        sums = b"".join(bytes.fromhex(etags[number].strip('"')) for number in sorted(etags))
+        sums = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
     except ValueError:
         return None
     return f"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
-async def was_put_by_us(
+async def put_by_us(
     s3: Any, bucket_key: Mapping[str, str], mark: Mapping[str, Any], etag: str | None = None
-) -> bool:
-    """Whether the existing object was put with this mark, or has this ETag.
+) -> Mapping[str, Any] | None:
+    """The existing object if it was put with this mark, or has this ETag.
 
     Raises what botocore raises, except if there is no object.
     """
     if not mark:
-        return False
+        return None
     try:
         found = await s3.head_object(**bucket_key)
     except Exception as error:
         if code_and_status(error)[1] != 404:
             raise
-        return False
+        return None
     is_marked = found.get("Metadata", {}).get(_MARK) == mark["Metadata"][_MARK]
-    return bool(is_marked or (etag and found["ETag"].strip('"') == etag))
+    return found if is_marked or (etag and found["ETag"].strip('"') == etag) else None
 
 
 class UnfinishedUploads:
-    """The ids of such uploads by key, as far as they are known; one per key."""
+    """Such uploads by key, as far as they are known; one per key."""
 
     def __init__(
         self, prefix: str, where: str, abort: Callable[[str, str], Awaitable[None]]
@@ -227,13 +289,13 @@ class UnfinishedUploads:
         self._prefix = prefix
         self._where = where
         self._abort = abort
-        self._ids: dict[str, str] = {}
+        self._begun: dict[str, Begun] = {}
 
-    def take(self, key: str) -> str | None:
-        return self._ids.pop(key, None)
+    def take(self, key: str) -> Begun | None:
+        return self._begun.pop(key, None)
 
-    def leave(self, key: str, upload_id: str) -> None:
-        self._ids[key] = upload_id
+    def leave(self, key: str, begun: Begun) -> None:
+        self._begun[key] = begun
 
     async def add(self, uploads: Iterable[Mapping[str, Any]]) -> None:
         """Add uploads that the storage has listed. Aborts an older upload of the same key.
@@ -246,17 +308,18 @@ class UnfinishedUploads:
                 text = f"an upload of {name!r:.100}, which is not in this folder"
                 raise odd_answer(self._where, text)
             key = name.removeprefix(self._prefix)
-            older = self._ids.get(key)
-            if older is not None and older != upload_id:
-                await self._abort(key, older)
-            self._ids[key] = upload_id
+            older = self._begun.get(key)
+            if older is not None and older.upload_id != upload_id:
+                await self._abort(key, older.upload_id)
+            is_summed = upload.get("ChecksumAlgorithm") == ALGORITHM
+            self._begun[key] = Begun(upload_id=upload_id, is_summed=is_summed)
 
     def keys(self, prefix: str) -> list[str]:
         """The keys in the folder `prefix` and below, sorted."""
         below = folder_prefix(prefix)
-        return sorted(key for key in self._ids if key.startswith(below))
+        return sorted(key for key in self._begun if key.startswith(below))
 
     async def abandon(self, prefix: str) -> None:
         """Abort the uploads in the folder `prefix` and below."""
         for key in self.keys(prefix):
-            await self._abort(key, self._ids.pop(key))
+            await self._abort(key, self._begun.pop(key).upload_id)

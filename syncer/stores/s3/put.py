@@ -1,7 +1,7 @@
 """Puts objects to S3: in one request, in parts, or as copies of other objects.
 
-Every body has its MD5, which all known servers check; only newer ones check a CRC-32. A put counts
-if the answer's ETag is that MD5, or otherwise if the object exists with the right size.
+A put counts if its answer proves that the body has arrived (`checksums.py`), or otherwise if the
+object exists with the right size.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.stores.s3.body import Body
+from holdfast.syncer.stores.s3.checksums import Checksums
 from holdfast.syncer.stores.s3.errors import code_and_status
 from holdfast.syncer.stores.s3.multipart import (
     MULTIPART_FROM_BYTES,
     PartRequest,
+    StoredPart,
     UploadPart,
     part_bytes,
+    put_by_us,
     put_mark,
-    was_put_by_us,
 )
 from holdfast.syncer.stores.store import PutResult, allowance_s
 
@@ -32,43 +35,26 @@ COPY_AT_MOST_BYTES = 5 << 30
 COPIED_PART_BYTES = 1 << 30
 
 
-@dataclass(slots=True)
-class Etags:
-    """Remembers whether the bucket's ETags are MD5 sums; those of encrypted objects are not."""
-
-    are_md5: bool = False
-
-    def hold(self, etag: str, body: Body, key: str) -> bool:
-        """Whether the ETag proves that the bytes have arrived.
-
-        Raises StorageUnavailable if it proves that other bytes have arrived, because some servers
-        do not check the MD5. If this happens twice in a row, the bucket no longer uses MD5 sums.
-        """
-        if etag == body.digest.hex():
-            self.are_md5 = True
-            return True
-        if self.are_md5:
-            self.are_md5 = False
-            cause = "the store has bytes that differ from those sent (by their MD5)"
-            raise StorageUnavailable("put", key, cause)
-        return False
-
-
 async def put_whole(
-    s3: Any, bucket_key: Mapping[str, str], body: Body, condition: Mapping[str, str], etags: Etags
+    s3: Any,
+    bucket_key: Mapping[str, str],
+    body: Body,
+    condition: Mapping[str, str],
+    checksums: Checksums,
 ) -> PutResult:
     """Put an object in one request. Raises what botocore raises, and StorageUnavailable."""
     size, mark = len(body.data), put_mark(condition)
+    send = partial(s3.put_object, **bucket_key, **mark, **condition)
     try:
-        answer = await s3.put_object(
-            **bucket_key, Body=body.data, ContentMD5=body.content_md5, **mark, **condition
-        )
+        answer, is_proven = await checksums.put(send, body, bucket_key["Key"])
     except Exception as error:
-        if code_and_status(error)[1] != 412 or not await was_put_by_us(s3, bucket_key, mark):
+        if code_and_status(error)[1] != 412:
             raise
-        return PutResult(size=size, etag=body.digest.hex())
+        if (found := await put_by_us(s3, bucket_key, mark)) is None:
+            raise
+        return PutResult(size=size, etag=found["ETag"].strip('"'))
     given = str(answer.get("ETag", "")).strip('"')
-    if not etags.hold(given, body, bucket_key["Key"]):
+    if not is_proven:
         found = await s3.head_object(**bucket_key)
         if found["ContentLength"] != size:
             cause = f"{size} bytes were sent, but the store has {found['ContentLength']}"
@@ -78,30 +64,29 @@ async def put_whole(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentParts:
-    """Sends parts that `read(start, size, buffer)` reads locally."""
+    """Sends parts that `read(start, size, buffer, with_md5)` reads locally."""
 
     call: PartRequest
-    read: Callable[[int, int, memoryview], Awaitable[Body]]
+    read: Callable[[int, int, memoryview, bool], Awaitable[Body]]
     buffers: Buffers
-    etags: Etags
+    checksums: Checksums
 
-    async def __call__(self, upload: Mapping[str, str], part: UploadPart) -> str:
+    async def __call__(
+        self, upload: Mapping[str, str], part: UploadPart, *, is_summed: bool
+    ) -> StoredPart:
+        checksums, there = self.checksums, part.there
         with self.buffers.lent(part.size) as buffer:
-            body = await self.read(part.start, part.size, buffer)
-            if part.there is not None and part.there.strip('"') == body.digest.hex():
-                return part.there
-            answer = await self.call(
-                lambda s3: s3.upload_part(
-                    **upload,
-                    PartNumber=part.number,
-                    Body=body.data,
-                    ContentMD5=body.content_md5,
-                ),
-                allowance_s(part.size),
-            )
-        etag = str(answer["ETag"])
-        self.etags.hold(etag.strip('"'), body, upload["Key"])
-        return etag
+            with_md5 = there is not None or not is_summed or not checksums.knows_crc
+            body = await self.read(part.start, part.size, buffer, with_md5)
+            if there is not None and await checksums.are_there(there.etag, there.crc, body):
+                return StoredPart(etag=there.etag, crc=body.crc)
+
+            async def send(s3: Any) -> str:
+                sending = partial(s3.upload_part, **upload, PartNumber=part.number)
+                return await checksums.put_part(sending, body, upload["Key"], is_summed=is_summed)
+
+            etag = await self.call(send, allowance_s(part.size))
+        return StoredPart(etag=etag, crc=body.crc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +96,9 @@ class CopiedParts:
     call: PartRequest
     source: Mapping[str, Any]
 
-    async def __call__(self, upload: Mapping[str, str], part: UploadPart) -> str:
+    async def __call__(
+        self, upload: Mapping[str, str], part: UploadPart, *, is_summed: bool
+    ) -> StoredPart:
         stretch = f"bytes={part.start}-{part.start + part.size - 1}"
         answer = await self.call(
             lambda s3: s3.upload_part_copy(
@@ -119,7 +106,7 @@ class CopiedParts:
             ),
             allowance_s(part.size),
         )
-        return str(answer["ETag"])
+        return StoredPart(etag=str(answer["ETag"]))
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
 
-# The signature covers the body by its Content-MD5, which is one of the signed headers.
+# The signature covers the body by its checksum, which is one of the signed headers.
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
 

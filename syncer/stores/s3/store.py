@@ -18,8 +18,10 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.stores.s3.body import Body, download, from_source, read_body, read_source
+from holdfast.syncer.stores.s3.checksums import Checksums
 from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket, open_direct
 from holdfast.syncer.stores.s3.delete import Deletion
+from holdfast.syncer.stores.s3.direct import DirectS3
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translated
 from holdfast.syncer.stores.s3.extra import check_extra
 from holdfast.syncer.stores.s3.multipart import (
@@ -45,7 +47,6 @@ from holdfast.syncer.stores.s3.put import (
     COPY_AT_MOST_BYTES,
     Buffers,
     CopiedParts,
-    Etags,
     SentParts,
     is_etag_of,
     put_whole,
@@ -91,7 +92,7 @@ class S3Store:
         self._honours_conditions: bool | None = None
         self._budget = BufferBudget(_IN_FLIGHT_BYTES)
         self._buffers = Buffers()
-        self._etags = Etags()
+        self._checksums = Checksums()
         self._unfinished = UnfinishedUploads(self._prefix, self.where, self._abort)
 
     @property
@@ -106,6 +107,8 @@ class S3Store:
         create_only: bool = False,
         resumable: bool = False,
     ) -> PutResult:
+        if self._client is None:
+            await self._call("put", key, _only_open)
         size = from_source(lambda: source_size(source), self._shown(key))
         is_large = size >= MULTIPART_FROM_BYTES
         condition: Mapping[str, str] = {}
@@ -118,7 +121,8 @@ class S3Store:
             return await self._put_in_parts(key, source, size, condition, resumable)
         async with self._budget.take(size):
             with self._buffers.lent(size) as buffer:
-                read = partial(read_body, source, 0, size, buffer)
+                with_md5 = not self._checksums.knows_crc
+                read = partial(read_body, source, 0, size, buffer, with_md5=with_md5)
                 body = await read_source(read, size, self._shown(key))
                 if condition and self._honours_conditions is None:
                     return await self._put_probing(key, body, condition)
@@ -129,7 +133,7 @@ class S3Store:
         return await self._call(
             "put",
             key,
-            lambda s3: put_whole(s3, bucket_key, body, condition, self._etags),
+            lambda s3: put_whole(s3, bucket_key, body, condition, self._checksums),
             allowance_s(len(body.data)),
         )
 
@@ -162,15 +166,15 @@ class S3Store:
         condition: Mapping[str, str],
         resumable: bool,
     ) -> PutResult:
-        async def read(start: int, n: int, buffer: memoryview) -> Body:
-            return await read_source(
-                partial(read_body, source, start, n, buffer), n, self._shown(key)
-            )
+        async def read(start: int, n: int, buffer: memoryview, with_md5: bool) -> Body:
+            perform = partial(read_body, source, start, n, buffer, with_md5=with_md5)
+            return await read_source(perform, n, self._shown(key))
 
         call = self._caller("put", key)
         upload = Multipart(
             call=call,
-            send=SentParts(call=call, read=read, buffers=self._buffers, etags=self._etags),
+            send=SentParts(call=call, read=read, buffers=self._buffers, checksums=self._checksums),
+            checksums=self._checksums,
             budget=self._budget,
             bucket_key=self._bucket_key(key),
             condition=condition,
@@ -251,10 +255,8 @@ class S3Store:
     async def read(self, key: str) -> bytes:
         bucket_key = self._bucket_key(key)
 
-        async def read_all(s3: Any) -> bytes:
-            answer = await s3.get_object(**bucket_key)
-            async with answer["Body"] as body:
-                return bytes(await body.read())
+        async def read_all(s3: DirectS3) -> bytes:
+            return await s3.read_object(**bucket_key)
 
         return await self._call("read", key, read_all)
 
@@ -283,9 +285,8 @@ class S3Store:
 
     async def head(self, key: str) -> ObjectInfo | None:
         bucket_key = self._bucket_key(key)
-        try:
-            answer = await self._call("head", key, lambda s3: s3.head_object(**bucket_key))
-        except NotStored:
+        answer = await self._call("head", key, lambda s3: s3.find_object(**bucket_key))
+        if answer is None:
             return None
         return self._entry(
             {**answer, "Key": bucket_key["Key"], "Size": answer.get("ContentLength")}
@@ -339,3 +340,7 @@ class S3Store:
 
     def _entry(self, item: Mapping[str, Any]) -> ObjectInfo:
         return entry_of(item, self._prefix, self.where)
+
+
+async def _only_open(client: Any) -> None:
+    """The client is open, so the extra is installed, which reading a body needs, too."""

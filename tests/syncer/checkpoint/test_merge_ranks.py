@@ -27,7 +27,7 @@ def content(folder: Path) -> dict[str, str]:
     }
 
 
-def test_the_files_of_all_ranks_are_in_it_and_no_part_is_left(tmp_path: Path) -> None:
+def test_the_files_of_all_ranks_are_in_it_and_parts_are_left_empty(tmp_path: Path) -> None:
     parts = {
         0: part(tmp_path / "0", model_0="a", shards__0="bb"),
         2: part(tmp_path / "2", model_2="c", shards__2="dd", own__deep__file="e"),
@@ -42,7 +42,9 @@ def test_the_files_of_all_ranks_are_in_it_and_no_part_is_left(tmp_path: Path) ->
     }
     assert (merged.staged.files, merged.staged.bytes) == (5, 7)
     assert merged.clashes == {}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "target"]
+    assert content(tmp_path / "2") == {}
+    assert merged.emptied == [tmp_path / "2"]
 
 
 def test_of_files_with_one_name_the_last_ranks_stays_and_all_ranks_are_named(

@@ -18,13 +18,13 @@ BUCKET = "s3://bucket/exp"
 LACKING = (
     "S3 needs the extra holdfast[s3], and aiobotocore is not installed. Install it: pip install "
 )
-NEEDED = ["'aiobotocore>=", "'httptools>=", "'s3fs>="]
+NEEDED = ["'aiobotocore>=", "'crc32c>=", "'httptools>=", "'s3fs>="]
 
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an environment without the extra."""
-    for module in ("aiobotocore", "httptools", "s3fs", "botocore", "aiohttp"):
+    for module in ("aiobotocore", "crc32c", "httptools", "s3fs", "botocore", "aiohttp"):
         monkeypatch.setitem(sys.modules, module, None)
 
 
