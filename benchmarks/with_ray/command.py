@@ -82,7 +82,7 @@ def _measure(
                 samples = WORKS[name](field, side)
             except (ScriptFailed, KeyboardInterrupt) as error:  # keep the other measurements
                 failed.append(f"{name} with {side.name}")
-                print(f"{failed[-1]}: {error or 'interrupted'}", file=sys.stderr)
+                print(f"{failed[-1]}: {str(error) or 'interrupted'}", file=sys.stderr)
                 if isinstance(error, KeyboardInterrupt):
                     return taken, failed
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import secrets
 import select
 import socket
 import subprocess
@@ -26,6 +27,8 @@ _LEAVE_S = 15.0
 _ENVIRON = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Otherwise Ray writes one to ~/.ray.
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
     # As Ray's do by default, if tensorboardX is there.
     "HOLDFAST_TENSORBOARD": "1",
 }
