@@ -93,8 +93,12 @@ def quantity(value: float, unit: str) -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """A Markdown table whose columns also line up in a terminal."""
-    lines = [_COLUMNS, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
+    return aligned([_COLUMNS, *(row.cells() for row in rows)])
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """The same of cells, the first line of which are the heads of the columns."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     texts = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
              for line in lines]  # fmt: skip
     rule = "-|-".join("-" * width for width in widths)
