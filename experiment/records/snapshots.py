@@ -28,7 +28,7 @@ from holdfast.syncer.files.durable import fsync_dir, fsync_path, replace_file, w
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.journal.journal import Position, read_segment, segment_name
 from holdfast.syncer.stores.plain_files import parse_table, read_small
-from holdfast.trial.bounds import Count, Moment, Stored
+from holdfast.trial.bounds import Count, FolderName, Moment, Sparse, Stored
 from holdfast.trial.decoding import decode
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.fields import to_fields
@@ -61,7 +61,9 @@ class Snapshot:
     """`machine` is the state after the journal's records up to `last`.
 
     `begun_at` is when this run of the experiment began (seconds since the epoch) and gives the
-    file its name. `unwritten` are trials whose files were behind the journal.
+    file its name. `unwritten` are trials whose files were behind the journal. `unswept` are the
+    folders of trials in which a process may have left something that a restore removes; None if
+    that is not known of any.
     """
 
     machine: Machine
@@ -69,6 +71,7 @@ class Snapshot:
     begun_at: float
     boot_id: str
     unwritten: tuple[str, ...] = ()
+    unswept: tuple[str, ...] | None = None
 
     @property
     def position(self) -> Position:
@@ -185,6 +188,7 @@ def _encode(taken: Snapshot) -> bytes:
         begun_at=taken.begun_at,
         boot_id=taken.boot_id,
         unwritten=taken.unwritten,
+        unswept=taken.unswept,
         machine=snapshot(taken.machine),
     )
     head = to_fields(file)
@@ -255,6 +259,7 @@ def _decoded(data: bytes, hook: Callable[[dict[str, Any]], Any] | None) -> Snaps
         begun_at=file.begun_at,
         boot_id=file.boot_id,
         unwritten=tuple(file.unwritten),
+        unswept=None if file.unswept is None else tuple(file.unswept),
     )
 
 
@@ -277,6 +282,7 @@ class SnapshotFile:
     begun_at: Moment
     boot_id: str
     unwritten: Sequence[str]
+    unswept: Sparse[Sequence[FolderName] | None] = None
     machine: Annotated[dict[str, Any], Stored(_as_it_is)]
 
 
