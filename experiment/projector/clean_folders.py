@@ -70,7 +70,9 @@ class CleanFolders:
 
     def _others(self, machine: Machine) -> Iterable[Trial]:
         clean = self._clean
-        return (trial for trial in machine.trials.values() if clean.get(trial.trial_id) is not trial)
+        return (
+            trial for trial in machine.trials.values() if clean.get(trial.trial_id) is not trial
+        )
 
     def _sweep_strangers(self, known: Container[str]) -> None:
         before = locked_at(self._layout)

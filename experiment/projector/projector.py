@@ -79,9 +79,7 @@ class Projector:
         with the bytes of the journal that are read and their total.
         """
         self._progress = progress
-        self._folders = CleanFolders(
-            layout, check_ownership, remembers=settings.remembers_clean
-        )
+        self._folders = CleanFolders(layout, check_ownership, remembers=settings.remembers_clean)
         self._layout = layout
         self._settings = settings
         self._clock = clock
@@ -240,7 +238,10 @@ class Projector:
         stale = {*taken.unwritten, *_unfinished(taken.machine)}
         if not is_same_boot:
             stale |= taken.machine.trials.keys()
-        fold, before = Fold(taken.machine, taken.position, taken.begun_at), {**taken.machine.trials}
+        fold, before = (
+            Fold(taken.machine, taken.position, taken.begun_at),
+            {**taken.machine.trials},
+        )
         for event, _, _ in fold.run(self._layout.journal, stop):
             subject = subject_of(event)
             if subject and not isinstance(event, INVISIBLE):

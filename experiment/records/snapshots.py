@@ -12,7 +12,7 @@ import gc
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
 from holdfast.experiment.records.journal_start import JournalStart, find_beginning
+from holdfast.experiment.records.snapshot_text import Hook, parse
 from holdfast.names import shown
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.snapshot import snapshot
@@ -225,8 +226,13 @@ def read_snapshot(layout: Layout, name: str) -> Snapshot:
         raise BadSnapshot("it is truncated or damaged (its CRC-32 does not match)")
     # A hook for a million small objects doubles the time, so it is used only if needed.
     hook = _unmark_bytes if _MARK.encode() in data else None
+    try:
+        text = str(data, "utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise BadSnapshot(f"it is not JSON written by holdfast ({error!r:.200})") from error
+    del data  # as many bytes as the trials
     with _uncollected():
-        return _decoded(data, hook)
+        return _decoded(text, hook)
 
 
 @contextmanager
@@ -242,11 +248,13 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _decoded(data: bytes, hook: Callable[[dict[str, Any]], Any] | None) -> Snapshot:
+def _decoded(text: str, hook: Hook | None) -> Snapshot:
     try:
-        plain = json.loads(data, object_hook=hook)
+        plain = parse(text, hook, knows=lambda written: written == FORMAT)
     except RecursionError:
         raise BadSnapshot("it is nested too deeply") from None
+    except UnreadableRecord:
+        raise
     except (ValueError, TypeError) as error:
         raise BadSnapshot(f"it is not JSON written by holdfast ({error!r:.200})") from error
     written = plain.get("format") if type(plain) is dict else None

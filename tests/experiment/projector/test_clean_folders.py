@@ -1,4 +1,4 @@
-"""A restore looks only into the folders of trials that had a process since they were last clean."""
+"""A restore looks only into folders in which a process may have left something."""
 
 from __future__ import annotations
 
@@ -152,9 +152,7 @@ def test_what_a_process_left_after_the_last_clean_point_goes(run: RecordedExperi
     others, again = ended(run), ended(run)
     ends(incarnation(run))
     run.add(
-        Resumed(
-            epoch=2, capacity={"CPU": 9}, boot_id="", finished=ResumeType.RESTART, rules=2
-        )
+        Resumed(epoch=2, capacity={"CPU": 9}, boot_id="", finished=ResumeType.RESTART, rules=2)
     )
     for trial_id in (others, again):
         run.start(trial_id)
