@@ -80,6 +80,7 @@ def _records(file: SegmentFile, offset: int, end: int) -> Iterator[tuple[bytes, 
                 return
             at += size + length
             offset += size + length
+            length = 0  # that of the next record, whose header may be in the next block
             yield payload, offset
         if length > end - offset - size:
             return

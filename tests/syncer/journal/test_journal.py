@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.journal import fsync
+from holdfast.syncer.journal import fsync, reading
 from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import (
     MAGIC,
@@ -30,6 +30,20 @@ def folder(tmp_path: Path) -> Path:
 
 def payloads(folder: Path, start: Position = journals.START) -> list[bytes]:
     return [payload for payload, _ in read(folder, start)]
+
+
+@pytest.mark.parametrize("block", range(9, 120))
+def test_a_record_is_read_wherever_a_block_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """Also if its header begins in one block and ends in the next."""
+    journal = Journal(folder)
+    known = [b"x" * 50, b"y" * 3]
+    journal.append(known)
+    journal.close()
+    monkeypatch.setattr(reading, "_BLOCK", block)
+    assert payloads(folder) == known
+    assert readable_end(folder) == journal.position
 
 
 def test_what_was_appended_is_read_in_order_through_all_segments(folder: Path) -> None:
