@@ -55,8 +55,11 @@ class CleanFolders:
         self._sweep(machine, self._others(machine))
 
     def sweep_ended(self, machine: Machine, *, again: bool = False) -> None:
-        """Sweep the folders of trials that have ended since they were swept; `again`: also those
-        that were not clean then."""
+        """Sweep the folders of trials that have ended since they were swept; `again`, at the end:
+        also those that were not clean then."""
+        if not (self._remembers or again):
+            return
+        again = again and self._remembers
         self._sweep(
             machine,
             (
