@@ -157,6 +157,18 @@ def is_selected(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
     return wish is not ResumeType.SKIP
 
 
+def written(state: State, event: Resumed) -> Iterator[Trial]:
+    """The trials that the restored run writes to before it knows of others: those that may run,
+    those with a checkpoint that is not committed yet, and the sources of clones."""
+    spec, trials = event.spec or state.spec, state.trials
+    for trial in trials.values():
+        if trial.origin is not None:
+            yield trials[trial.origin.trial_id]
+        has_more = any(not checkpoint.committed for checkpoint in trial.checkpoints)
+        if not trial.status.is_final or has_more or is_selected(trial, event, spec):
+            yield trial
+
+
 def restarts(trial: Trial, event: Resumed) -> bool:
     """Whether the restore's settings restart the trial from scratch."""
     return _wish(trial, event) is ResumeType.RESTART

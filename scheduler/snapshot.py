@@ -19,6 +19,7 @@ from holdfast.scheduler.state import State
 from holdfast.trial.decoding import Decode, table_decoder
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.fields import Write, to_fields, writer_of
+from holdfast.trial.trial import Trial
 
 _PARTS = {"placement": Placement, "expected": Expected, "cluster": Cluster}
 _AS_IT_IS = Kept()
@@ -71,12 +72,13 @@ def restore_recalled(machine: State, event: Recalled) -> None:
 
 
 def restore_state(machine: State, plain: Any) -> None:
-    """Give the machine the state in a snapshot, which has no policy.
+    """Give the machine the state in a snapshot, which has no policy. A tuple of Trials in place of
+    their plain data was decoded before.
 
     Raises UnreadableRecord if the snapshot is of another version, or is not valid.
     """
     try:
-        _restore(machine, _reader()(plain), has_scored="score_checked" in plain)
+        _restore(machine, _known(plain), has_scored="score_checked" in plain)
     except UnreadableRecord:
         raise
     except (
@@ -85,6 +87,17 @@ def restore_state(machine: State, plain: Any) -> None:
         raise UnreadableRecord(
             f"not a snapshot of this version of holdfast: {error!r:.200}"
         ) from error
+
+
+def _known(plain: Any) -> dict[str, Any]:
+    """The values of the attributes by their stored names."""
+    trials = plain.get("trials") if type(plain) is dict else None
+    known: dict[str, Any]
+    if type(trials) is tuple and all(type(trial) is Trial for trial in trials):
+        known = {**_reader()({**plain, "trials": []}), "trials": trials}
+    else:
+        known = _reader()(plain)
+    return known
 
 
 def _restore(machine: State, known: Mapping[str, Any], *, has_scored: bool) -> None:

@@ -125,7 +125,15 @@ def _check(at: int, name: str, hint: Any, step: str, scope: dict[str, Any]) -> l
     condition = _fits(hint, f"v{at}")
     scope[f"c{at}"] = _converter(hint, name)
     test = "True" if condition is None else f"not ({condition})"
-    return [f"  {step} {test}: v{at} = c{at}(v{at})"]
+    lines = []
+    if get_origin(_bounded(hint)[0]) in (Sequence, tuple) and not _is_stored(hint):
+        lines.append(f"  {step} type(v{at}) is list and not v{at}: v{at} = ()")  # most are empty
+        step = "elif"
+    return [*lines, f"  {step} {test}: v{at} = c{at}(v{at})"]
+
+
+def _is_stored(hint: Any) -> bool:
+    return isinstance(_bounded(hint)[1], Stored)
 
 
 def _default(at: int, field: Field[Any], scope: dict[str, Any]) -> str | None:
@@ -258,15 +266,17 @@ def _number(name: str, kind: type, bound: Between) -> Decode:
 def _optional(hint: Any, name: str) -> Decode:
     several = [_converter(part, name) for part in get_args(hint) if part is not types.NoneType]
 
+    *others, last = several
+
     def convert(value: Any) -> Any:
         if value is None:
             return None
-        for other in several[:-1]:
+        for other in others:
             try:
                 return other(value)
             except (ValueError, TypeError, KeyError):
                 continue
-        return several[-1](value)
+        return last(value)
 
     return convert
 

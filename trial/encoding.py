@@ -10,7 +10,7 @@ from holdfast.names import shown
 from holdfast.trial.bounds import Stored
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.nesting import DEEPEST
-from holdfast.trial.plain import check_plain
+from holdfast.trial.plain import LEAVES, check_plain
 from holdfast.trial.values import (
     SETS,
     Opaque,
@@ -43,7 +43,9 @@ def from_plain(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if _MARK not in value:
-        return {key: from_plain(item) for key, item in value.items()}
+        return {
+            key: item if type(item) in LEAVES else from_plain(item) for key, item in value.items()
+        }
     return _decode_marked(value)
 
 

@@ -28,6 +28,7 @@ from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.artifacts.plan import INDEX_NAME
 from holdfast.trial.errors import TuneError
+from holdfast.trial.trial import Trial
 
 
 class LeadsElsewhere(TuneError, ValueError):
@@ -57,10 +58,20 @@ def check_enclosed(
         _check(layout.root / name, lambda name: _is_the_trials(name, logs))
 
 
-def check_enclosed_trials(layout: Layout, machine: Machine) -> None:
-    """Check the experiment with the folders of all trials. Raises LeadsElsewhere, OSError."""
+def check_enclosed_trials(
+    layout: Layout, machine: Machine, trials: Iterable[Trial] | None = None
+) -> None:
+    """Check the experiment with the folders of these trials, None for all.
+
+    A restore checks those that its run writes to. What else writes into the folder of a trial of
+    an earlier run looks itself whether that is a link: the projector when it begins the trial's
+    files, the removal of a superseded checkpoint, and the sweep for leftovers.
+
+    Raises LeadsElsewhere, OSError.
+    """
     log_names = log_names_of(machine.spec.options.get("log_to_file", False))
-    check_enclosed(layout, (t.spec.dirname for t in machine.trials.values()), log_names)
+    checked = machine.trials.values() if trials is None else trials
+    check_enclosed(layout, (trial.spec.dirname for trial in checked), log_names)
 
 
 def check_folder(folder: Path) -> None:

@@ -109,7 +109,7 @@ class _Server:
         self._attempt(
             projector.catch_up,
             projector.repair,
-            projector.remove_unrecorded_checkpoints,
+            projector.sweep,
             projector.snapshot,
         )
 

@@ -29,7 +29,8 @@ def main(channel: Channel) -> None:
     layout = Layout(Path(root))
     # Proves that this run still owns the experiment.
     check = partial(check_ownership, layout.lock, descriptor, said)
-    # Leftovers do no harm. If the lock is lost, the controller ends the run.
+    # Leftovers do no harm. If the lock is lost, the controller ends the run. Those of trials wait
+    # until the projector has read which folders may have any.
     with suppress(OSError, LockLost):
         check()
         remove_leftovers(layout)

@@ -9,7 +9,7 @@ it rewrites the files of every trial whose state on disk is unknown.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector import tensorboard
-from holdfast.experiment.projector.leftovers import remove_unrecorded_checkpoints
+from holdfast.experiment.projector.clean_folders import CleanFolders
 from holdfast.experiment.projector.pace import Pace
 from holdfast.experiment.projector.policy_log import PolicyLog
 from holdfast.experiment.projector.trial_files import INVISIBLE, TrialFiles
@@ -29,7 +29,6 @@ from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.journal.stretches import segment_size
-from holdfast.syncer.uploader.lock import LockLost
 from holdfast.trial.trial import Trial
 
 # Rows are written to the operating system at least this often, in bytes of the journal (0.1 s of
@@ -47,11 +46,17 @@ _EVERY_TRIAL = _EveryTrial()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorSettings:
-    """What the projector writes, and how often."""
+    """What the projector writes, and how often.
+
+    `remembers_clean`: a snapshot says in which folders a later run has to look for leftovers.
+    Only processes that the projector knows of may write into the folders: no node, and no uploader
+    of a storage elsewhere, which has an index in each.
+    """
 
     tensorboard: bool = True
     config_in_rows: bool = True
     snapshot_period_s: float = 10.0
+    remembers_clean: bool = False
 
 
 class Projector:
@@ -74,7 +79,7 @@ class Projector:
         with the bytes of the journal that are read and their total.
         """
         self._progress = progress
-        self._check_ownership = check_ownership
+        self._folders = CleanFolders(layout, check_ownership, remembers=settings.remembers_clean)
         self._layout = layout
         self._settings = settings
         self._clock = clock
@@ -88,8 +93,6 @@ class Projector:
         self._fold = Fold(Machine(), Position())
         self._beginning: Position | None = None
         self._saved: Position | None = None
-        # Trials that were unfinished when the projector started to read.
-        self._unfinished_at_start: set[str] = set()
         self._snapshots = Pace(settings.snapshot_period_s, clock)
         self._repairs = Pace(settings.snapshot_period_s, clock, at_once=True)
 
@@ -150,6 +153,7 @@ class Projector:
         """Write a snapshot if anything has happened since the last one. Raises OSError."""
         if not self._has_news:
             return
+        self._folders.sweep_ended(self._fold.machine)
         self._save(self._taken(self._fold, self._files.behind))
         self._saved = self._fold.position
 
@@ -161,6 +165,7 @@ class Projector:
             begun_at=fold.begun_at,
             boot_id=self._boot,
             unwritten=tuple(unwritten),
+            unswept=self._folders.unswept(fold.machine),
         )
 
     def _save(self, taken: Snapshot) -> None:
@@ -213,22 +218,14 @@ class Projector:
         else:
             self._fold = self._continue_from(taken, beginning, stop)
         self._beginning = beginning
-        machine = self._fold.machine
-        self._unfinished_at_start = _unfinished(machine)
-        self._remove_unrecorded_of(machine.trials.keys() - self._unfinished_at_start)
+        self._folders.sweep_all(self._fold.machine)
 
-    def remove_unrecorded_checkpoints(self) -> None:
-        """At the end: remove unrecorded checkpoints of trials that ended without running again.
+    def sweep(self) -> None:
+        """At the end: remove what is left in the folders of trials that have ended.
 
-        A scheduler may end paused trials, for example.
+        A scheduler may end paused trials without running them again, for example.
         """
-        self._remove_unrecorded_of(self._unfinished_at_start)
-
-    def _remove_unrecorded_of(self, trial_ids: Iterable[str]) -> None:
-        trials = self._fold.machine.trials
-        with suppress(OSError, LockLost):  # leftovers do no harm
-            self._check_ownership()
-            remove_unrecorded_checkpoints(self._layout, [trials[one] for one in trial_ids])
+        self._folders.sweep_ended(self._fold.machine, again=True)
 
     def _continue_from(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
         """Continue from a snapshot.
@@ -241,18 +238,28 @@ class Projector:
         stale = {*taken.unwritten, *_unfinished(taken.machine)}
         if not is_same_boot:
             stale |= taken.machine.trials.keys()
-        fold = Fold(taken.machine, taken.position, taken.begun_at)
+        fold, before = (
+            Fold(taken.machine, taken.position, taken.begun_at),
+            {**taken.machine.trials},
+        )
         for event, _, _ in fold.run(self._layout.journal, stop):
             subject = subject_of(event)
             if subject and not isinstance(event, INVISIBLE):
                 stale.add(subject)
         stale |= _unfinished(fold.machine)
+        clean = _clean(taken, before, fold.machine) - stale
+        self._folders.begin(fold.machine, clean)
         # The earlier lines of a policy's log follow only from the records since the beginning.
         if not stale and is_same_boot and not self._layout.policy_log.exists():
             return fold
-        end = self._taken(fold, ()) if fold.last_payload else replace(taken, boot_id=self._boot)
+        unswept = self._folders.unswept(fold.machine)
+        end = replace(taken, boot_id=self._boot, unswept=unswept)
+        if fold.last_payload:
+            end = self._taken(fold, ())
         save = partial(self._save_partly_rewritten, end, stale)
-        return self._rewrite(stale, beginning, fold.position, save=save)
+        rewritten = self._rewrite(stale, beginning, fold.position, save=save)
+        self._folders.begin(rewritten.machine, clean)
+        return rewritten
 
     def _append(self, stop: Position | None) -> None:
         """Append the records up to `stop` to the files."""
@@ -336,6 +343,19 @@ def passed(journal: Path, position: Position) -> tuple[int, int]:
 def _is_as_at(end: Trial, now: Trial) -> bool:
     """Whether the files of a trial are already in their final state."""
     return (end.status, end.attempt, end.iteration) == (now.status, now.attempt, now.iteration)
+
+
+def _clean(taken: Snapshot, before: Mapping[str, Trial], machine: Machine) -> set[str]:
+    """The trials whose folders were clean at the snapshot, and that no record has changed since;
+    `before` has its trials."""
+    if taken.unswept is None:
+        return set()
+    unswept, trials = frozenset(taken.unswept), machine.trials
+    return {
+        trial_id
+        for trial_id, trial in before.items()
+        if trials.get(trial_id) is trial and trial.spec.dirname not in unswept
+    }
 
 
 def _unfinished(machine: Machine) -> set[str]:

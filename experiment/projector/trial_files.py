@@ -46,6 +46,7 @@ from holdfast.experiment.records.unrecorded_files import errors_until, rows_unti
 from holdfast.scheduler.events import CheckpointLost, Event, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
+from holdfast.syncer.files.regular import NotRegular
 from holdfast.trial.encoding import Config
 from holdfast.trial.events import Committed, Measured, Reported, Saved, Started
 from holdfast.trial.trial import Status, Trial, TrialSpec
@@ -226,6 +227,8 @@ class _TrialRecord:
         self.usage: Mapping[str, float] = {}
 
     def create(self, *, anew: bool) -> None:
+        if os.path.islink(self.folder):
+            raise NotRegular(errno.EINVAL, "it is a link, which may lead elsewhere", self.folder)
         os.makedirs(self.folder, exist_ok=True)
         if anew and any(map(_is_projection, os.listdir(self.folder))):
             aside = f"{self.folder}/{_ASIDE}"

@@ -217,7 +217,8 @@ def _has_name(path: Path) -> bool:
     last = b""
     with open_regular(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
-            if any(name in last + chunk for name in _STEERING):
+            seam = last + chunk[:_LONGEST_NAME]
+            if any(name in chunk or name in seam for name in _STEERING):
                 return True
             last = chunk[-_LONGEST_NAME:]
     return False

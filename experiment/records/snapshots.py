@@ -12,7 +12,7 @@ import gc
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
 from holdfast.experiment.records.journal_start import JournalStart, find_beginning
+from holdfast.experiment.records.snapshot_text import Hook, parse
 from holdfast.names import shown
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.snapshot import snapshot
@@ -28,7 +29,7 @@ from holdfast.syncer.files.durable import fsync_dir, fsync_path, replace_file, w
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.journal.journal import Position, read_segment, segment_name
 from holdfast.syncer.stores.plain_files import parse_table, read_small
-from holdfast.trial.bounds import Count, Moment, Stored
+from holdfast.trial.bounds import Count, FolderName, Moment, Sparse, Stored
 from holdfast.trial.decoding import decode
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.fields import to_fields
@@ -61,7 +62,9 @@ class Snapshot:
     """`machine` is the state after the journal's records up to `last`.
 
     `begun_at` is when this run of the experiment began (seconds since the epoch) and gives the
-    file its name. `unwritten` are trials whose files were behind the journal.
+    file its name. `unwritten` are trials whose files were behind the journal. `unswept` are the
+    folders of trials in which a process may have left something that a restore removes; None if
+    that is not known of any.
     """
 
     machine: Machine
@@ -69,6 +72,7 @@ class Snapshot:
     begun_at: float
     boot_id: str
     unwritten: tuple[str, ...] = ()
+    unswept: tuple[str, ...] | None = None
 
     @property
     def position(self) -> Position:
@@ -185,6 +189,7 @@ def _encode(taken: Snapshot) -> bytes:
         begun_at=taken.begun_at,
         boot_id=taken.boot_id,
         unwritten=taken.unwritten,
+        unswept=taken.unswept,
         machine=snapshot(taken.machine),
     )
     head = to_fields(file)
@@ -221,8 +226,13 @@ def read_snapshot(layout: Layout, name: str) -> Snapshot:
         raise BadSnapshot("it is truncated or damaged (its CRC-32 does not match)")
     # A hook for a million small objects doubles the time, so it is used only if needed.
     hook = _unmark_bytes if _MARK.encode() in data else None
+    try:
+        text = str(data, "utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise BadSnapshot(f"it is not JSON written by holdfast ({error!r:.200})") from error
+    del data  # as many bytes as the trials
     with _uncollected():
-        return _decoded(data, hook)
+        return _decoded(text, hook)
 
 
 @contextmanager
@@ -238,11 +248,13 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _decoded(data: bytes, hook: Callable[[dict[str, Any]], Any] | None) -> Snapshot:
+def _decoded(text: str, hook: Hook | None) -> Snapshot:
     try:
-        plain = json.loads(data, object_hook=hook)
+        plain = parse(text, hook, knows=lambda written: written == FORMAT)
     except RecursionError:
         raise BadSnapshot("it is nested too deeply") from None
+    except UnreadableRecord:
+        raise
     except (ValueError, TypeError) as error:
         raise BadSnapshot(f"it is not JSON written by holdfast ({error!r:.200})") from error
     written = plain.get("format") if type(plain) is dict else None
@@ -255,6 +267,7 @@ def _decoded(data: bytes, hook: Callable[[dict[str, Any]], Any] | None) -> Snaps
         begun_at=file.begun_at,
         boot_id=file.boot_id,
         unwritten=tuple(file.unwritten),
+        unswept=None if file.unswept is None else tuple(file.unswept),
     )
 
 
@@ -277,6 +290,7 @@ class SnapshotFile:
     begun_at: Moment
     boot_id: str
     unwritten: Sequence[str]
+    unswept: Sparse[Sequence[FolderName] | None] = None
     machine: Annotated[dict[str, Any], Stored(_as_it_is)]
 
 

@@ -20,7 +20,7 @@ from holdfast.experiment.start.untrusted_restore import check_recorded
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.scheduler.resuming import has_work
+from holdfast.scheduler.resuming import has_work, written
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import segments
 from holdfast.trial.resources import NodeKind
@@ -78,7 +78,6 @@ def resumed_start(
     """
     recovered = opened.recover(policy)
     machine = recovered.machine
-    check_enclosed_trials(opened.place.layout, machine)
     if machine.finished:
         opened.check_nothing_hidden(recovered)
     for notice in recovered.notices:
@@ -103,6 +102,7 @@ def resumed_start(
         spec=extended(request.extension, machine, strict=strict, resources=resources),
         rules=2,
     )
+    check_enclosed_trials(opened.place.layout, machine, written(machine, first))
     works = has_work(machine, first)
     if not request.trusted and works:
         check_recorded(machine)

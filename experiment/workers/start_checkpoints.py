@@ -150,6 +150,8 @@ class StartCheckpoints:
             raise CannotClone(problem)
         index = trial.next_checkpoint
         original = self._layout.checkpoint(source, origin.checkpoint)
+        if original.parent.is_symlink():
+            raise CannotClone(f"{original.parent} is a link, which may lead elsewhere")
         copy = self._layout.staging(trial.spec) / unique()
         staged = await threads.call(lambda: copy_checkpoint(original, copy))
         put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))

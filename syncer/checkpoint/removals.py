@@ -75,6 +75,8 @@ class LocalRemovals:
 def _attempt(left: _Left) -> _Left | None:
     """Try to remove a folder; None if it is gone."""
     place = left.place
+    if place.parent.is_symlink():
+        return _Left(place=place, why=f"{place.parent} is a link, which may lead elsewhere")
     try:
         if not is_leftover(place.name):
             aside = retire(place)

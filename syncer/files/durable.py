@@ -7,7 +7,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import FileIO
@@ -179,21 +179,32 @@ def is_leftover(name: str) -> bool:
     return _LEFTOVER.fullmatch(name) is not None
 
 
-def remove_leftovers_in(folder: str | os.PathLike[str], before: float = float("inf")) -> None:
-    """Remove the leftovers of interrupted writes and removals in a folder.
+def remove_leftovers_in(folder: str | os.PathLike[str], before: float = float("inf")) -> bool:
+    """Remove the leftovers of interrupted writes and removals in a folder; return whether none is
+    left.
 
     Only those that have not changed since `before` (seconds since 1970, by the file system's
     clock): newer ones may be writes in progress. Leftovers that cannot be removed stay.
     """
     try:
         with os.scandir(folder) as entries:
-            left = [entry for entry in entries if is_leftover(entry.name)]
+            return remove_leftovers_among(list(entries), before)
     except FileNotFoundError:
-        return
+        return True
+
+
+def remove_leftovers_among(
+    entries: Iterable[os.DirEntry[str]], before: float = float("inf")
+) -> bool:
+    """The same, for the entries of a folder that was listed."""
+    left = [entry for entry in entries if is_leftover(entry.name)]
+    gone = 0
     for entry in left:
         with suppress(OSError):  # its owner has removed it, or this process may not
             if entry.stat(follow_symlinks=False).st_ctime < before:
                 delete_tree(Path(entry.path))
+                gone += 1
+    return gone == len(left)
 
 
 def delete_tree(path: Path) -> None:

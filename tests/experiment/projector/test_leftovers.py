@@ -11,9 +11,11 @@ import pytest
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector import process
-from holdfast.experiment.projector.leftovers import remove_leftovers, remove_unrecorded_checkpoints
+from holdfast.experiment.projector.clean_folders import CleanFolders
+from holdfast.experiment.projector.leftovers import remove_leftovers
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.runtime.transport import Channel
+from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.uploader.lock import ExperimentLock
@@ -31,6 +33,12 @@ def tree(tmp_path: Path) -> Layout:
     return Layout(tmp_path)
 
 
+def swept(tree: Layout) -> None:
+    """Everything that a new projector removes before it knows a trial."""
+    remove_leftovers(tree)
+    CleanFolders(tree, lambda: None, remembers=False).sweep_all(Machine())
+
+
 def take_over(tree: Layout, *, in_s: float) -> None:
     """The lock is taken this much later than now."""
     tree.lock.touch()
@@ -44,7 +52,7 @@ def test_what_a_dead_process_left_goes(tree: Layout, folder: str) -> None:
     (tree.root / folder / REMOVED).mkdir()
     (tree.root / folder / REMOVED / "weights").touch()
     take_over(tree, in_s=10)
-    remove_leftovers(tree)
+    swept(tree)
     assert not list(tree.root.rglob(".tmp-*"))
     assert not list(tree.root.rglob(".removed-*"))
 
@@ -53,7 +61,7 @@ def test_what_was_staged_for_a_worker_that_died_goes(tree: Layout) -> None:
     staged = tree.root / "trial" / ".staging" / "0123"
     staged.mkdir(parents=True)
     take_over(tree, in_s=10)
-    remove_leftovers(tree)
+    swept(tree)
     assert not staged.exists()
 
 
@@ -62,7 +70,7 @@ def test_what_this_incarnation_writes_stays(tree: Layout) -> None:
     staged = tree.root / "trial" / ".staging" / "0123"
     staged.mkdir(parents=True)
     (tree.root / TEMPORARY).write_text("it will be renamed")
-    remove_leftovers(tree)
+    swept(tree)
     assert staged.exists()
     assert (tree.root / TEMPORARY).exists()
 
@@ -74,7 +82,7 @@ def test_users_files_stay_whatever_their_names(tree: Layout) -> None:
     for path in kept:
         path.touch()
     take_over(tree, in_s=10)
-    remove_leftovers(tree)
+    swept(tree)
     assert all(path.exists() for path in kept)
 
 
@@ -95,13 +103,13 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
     run.fail(ended)
     users = run.folder(ended) / "checkpoint_mine"
     users.mkdir()
-    trials = run.machine.trials.values()
+    folders = CleanFolders(run.layout, lambda: None, remembers=False)
     take_over(run.layout, in_s=-10)
-    remove_unrecorded_checkpoints(run.layout, trials)
+    folders.sweep_all(run.machine)
     assert gone.exists()  # it belongs to this incarnation
     take_over(run.layout, in_s=10)
     with Checkpoint(gone).as_directory():
-        remove_unrecorded_checkpoints(run.layout, trials)
+        folders.sweep_all(run.machine)
         assert (gone / "weights").exists()
     run.write_files()  # the projector does it first
     assert not gone.exists()
@@ -111,7 +119,7 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
     recorded.mkdir()
     manifest.write(recorded)
     take_over(run.layout, in_s=20)
-    remove_unrecorded_checkpoints(run.layout, trials)
+    folders.sweep_all(run.machine)
     assert {path.name for path in run.folder(ended).glob("*checkpoint*")} == {
         "checkpoint_000000",
         "checkpoint_000002",  # its record is lost
@@ -139,7 +147,7 @@ def test_a_projector_sweeps_nothing_once_the_experiment_may_be_anothers(tmp_path
     projector.catch_up()
     run.finish(ends)
     projector.catch_up()
-    projector.remove_unrecorded_checkpoints()
+    projector.sweep()
     assert all(path.exists() for path in left)
     lock.release()
     run.close()
@@ -205,10 +213,10 @@ def test_what_no_record_names_goes_at_the_end_where_its_trial_has_not_run_again(
     take_over(run.layout, in_s=10)
     projector = Projector(run.layout, ProjectorSettings())
     projector.catch_up()
-    projector.remove_unrecorded_checkpoints()
+    projector.sweep()
     assert left.exists()
     run.finish(trial_id)
     projector.catch_up()
-    projector.remove_unrecorded_checkpoints()
+    projector.sweep()
     assert not left.exists()
     run.close()

@@ -197,6 +197,20 @@ async def test_a_clone_of_a_checkpoint_that_is_nowhere_says_on_which_node(
             await starts_of(run).adopt(origin, CLONE, launch("b"))
 
 
+async def test_a_clone_copies_nothing_from_behind_a_link(tmp_path: Path) -> None:
+    async with kept_run(tmp_path, "a") as run:
+        theirs = tmp_path / "theirs" / "checkpoint_000000"
+        theirs.mkdir(parents=True)
+        (theirs / "model").write_text("secret")
+        owner = run.trees.folder / "owner"
+        owner.mkdir(exist_ok=True)
+        (owner / "trial").symlink_to(theirs.parent)
+        origin = Origin(trial_id="t0", checkpoint=record(""))
+        with pytest.raises(CannotClone, match="trial is a link"):
+            await starts_of(run).adopt(origin, CLONE, launch())
+        assert not (owner / "clone").exists()
+
+
 @pytest.mark.parametrize("all_files", [True, False])
 async def test_a_trial_takes_its_files_along(tmp_path: Path, all_files: bool) -> None:
     sync = SyncConfig(sync_artifacts=True, restore_artifacts=all_files)

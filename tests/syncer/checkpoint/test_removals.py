@@ -63,6 +63,17 @@ async def test_what_is_superseded_goes_and_what_is_gone_is_fine(root: Path, told
     assert told.refusals == []
 
 
+async def test_nothing_is_removed_behind_a_link(root: Path, told: Told) -> None:
+    removals = LocalRemovals(root, told)
+    (root / "trial").rename(root / "theirs")
+    (root / "trial").symlink_to(root / "theirs")
+    await removals.remove([FOLDERS[0]], at_last=True)
+    assert sorted(os.listdir(root / "theirs")) == [name.split("/")[1] for name in FOLDERS]
+    assert list(removals.left) == [
+        f"{root / FOLDERS[0]}: {root / 'trial'} is a link, which may lead elsewhere"
+    ]
+
+
 async def test_what_is_being_read_goes_with_the_next_and_no_one_is_informed(
     root: Path, told: Told
 ) -> None:

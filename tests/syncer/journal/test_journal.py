@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.journal import fsync
+from holdfast.syncer.journal import fsync, reading
 from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import (
     MAGIC,
@@ -19,6 +19,7 @@ from holdfast.syncer.journal.journal import (
     Position,
     read,
     readable_end,
+    segment_name,
     segments,
 )
 
@@ -30,6 +31,38 @@ def folder(tmp_path: Path) -> Path:
 
 def payloads(folder: Path, start: Position = journals.START) -> list[bytes]:
     return [payload for payload, _ in read(folder, start)]
+
+
+def test_a_record_is_read_wherever_a_block_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its header begins in one block and ends in the next."""
+    journal = Journal(folder)
+    known = [b"x" * 50, b"y" * 3]
+    journal.append(known)
+    journal.close()
+    for block in range(9, 120):
+        monkeypatch.setattr(reading, "_BLOCK", block)
+        assert payloads(folder) == known, block
+        assert readable_end(folder) == journal.position, block
+
+
+@pytest.mark.parametrize("block", [9, 40, 1 << 20])
+def test_the_readable_end_is_where_reading_ends_whatever_is_damaged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(reading, "_BLOCK", block)
+    journal = Journal(folder)
+    journal.append([b"first", b"x" * 60, b"last"])
+    journal.close()
+    path = folder / segment_name(0)
+    whole = path.read_bytes()
+    for at in range(len(MAGIC), len(whole)):
+        damaged = whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :]
+        for data in (damaged, whole[:at], whole[:at] + bytes(len(whole) - at)):
+            path.write_bytes(data)
+            *_, (_, end) = [(b"", journals.START), *read(folder)]
+            assert readable_end(folder) == end, at
 
 
 def test_what_was_appended_is_read_in_order_through_all_segments(folder: Path) -> None:
