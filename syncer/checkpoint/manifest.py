@@ -13,6 +13,8 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +22,7 @@ from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
 from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, os_errors
 from holdfast.syncer.files.durable import fsync_dir, write_atomic
+from holdfast.syncer.files.forcing import Forcing
 from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME, TreeEntry, walk
 from holdfast.syncer.files.unforced import Unforced
 from holdfast.syncer.stores.plain_files import parse_table, read_small
@@ -168,17 +171,13 @@ def hash_directory(
     """
     files: dict[str, FileFact] = {}
     folders: dict[str, str] = {}
-    for found in walk(directory, "read"):
-        if found.is_dir:
-            folders[found.name] = found.path
-            continue
-        with os_errors("read", found.path):
-            try:
-                files[found.name] = _hash_file(found.path, durable=True)
-            except PermissionError as error:
-                cause = "this file cannot be read (permission denied)"
-                raise UnusableFile("read", found.path, cause) from error
-        on_file(len(files))
+    with Forcing(_unforced) as forcing:
+        for found in walk(directory, "read"):
+            if found.is_dir:
+                folders[found.name] = found.path
+                continue
+            files[found.name] = _hash_durably(found.path, forcing)
+            on_file(len(files))
     for path in (*folders.values(), os.fspath(directory)):
         with os_errors("force to the disk", path):
             fsync_dir(path)
@@ -255,20 +254,36 @@ def _changed(found: Mapping[str, TreeEntry], manifest: Manifest) -> Iterator[str
     for name, fact in manifest.files.items():
         if name == METADATA_NAME or fact.checksum is None:
             continue
-        if _hash_file(found[name].path, algorithm=manifest.algorithm).checksum != fact.checksum:
+        if _checksum(found[name].path, manifest.algorithm) != fact.checksum:
             yield f"{name} has a different {manifest.algorithm} checksum: its bytes changed"
 
 
-def _hash_file(path: str, *, durable: bool = False, algorithm: str = ALGORITHM) -> FileFact:
+def _hash_durably(path: str, forcing: Forcing) -> FileFact:
+    with os_errors("read", path):
+        try:
+            size, checksum = forcing.read(path, ALGORITHM, partial(_digest, ALGORITHM))
+            return FileFact(size=size, checksum=checksum)
+        except PermissionError as error:
+            cause = "this file cannot be read (permission denied)"
+            raise UnusableFile("read", path, cause) from error
+
+
+def _checksum(path: str, algorithm: str) -> str:
+    with open(path, "rb", buffering=0) as file:
+        return _digest(algorithm, file)
+
+
+def _digest(
+    algorithm: str, file: FileIO, on_bytes: Callable[[int], None] = lambda size: None
+) -> str:
+    """Read a file. `on_bytes` is called with the number of bytes so far."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
     size = 0
-    with open(path, "rb", buffering=0) as file:
-        # Allocating a MiB for each of 1,000 small files would take longer than hashing them.
-        expected = os.fstat(file.fileno()).st_size
-        buffer = memoryview(bytearray(min(expected + 1, _BUFFER_BYTES)))
-        while count := file.readinto(buffer):
-            digest.update(buffer[:count])
-            size += count
-        if durable:
-            _unforced.force(file.fileno(), path, digest.hexdigest(), algorithm)
-    return FileFact(size=size, checksum=digest.hexdigest())
+    # Allocating a MiB for each of 1,000 small files would take longer than hashing them.
+    expected = os.fstat(file.fileno()).st_size
+    buffer = memoryview(bytearray(min(expected + 1, _BUFFER_BYTES)))
+    while count := file.readinto(buffer):
+        digest.update(buffer[:count])
+        size += count
+        on_bytes(size)
+    return digest.hexdigest()

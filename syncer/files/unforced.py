@@ -16,6 +16,7 @@ from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files.durable import fsync_file, new_file_for, write_all
 
 _BUFFER_BYTES = 1 << 20
+_UNKNOWN = ""  # the checksum of no file
 _Identity = tuple[int, int, int]
 
 
@@ -31,18 +32,28 @@ class Unforced:
         self._checksums: dict[_Identity, str] = {}
         self._lock = threading.Lock()
 
-    def force(self, descriptor: int, path: str, checksum: str, algorithm: str) -> None:
-        """Force an open file to the disk; its bytes have this checksum.
+    def force(
+        self,
+        descriptor: int,
+        path: str,
+        checksum: str,
+        algorithm: str,
+        *,
+        failure: OSError | None = None,
+    ) -> None:
+        """Force an open file to the disk; its bytes have this checksum. With `failure`, the disk
+        has already refused some of them.
 
         Raises OSError if that is impossible now, BytesLost if the bytes are lost.
         """
         facts = os.fstat(descriptor)
-        # With the ctime, because a new file may have the inode number of a removed one.
-        identity = facts.st_dev, facts.st_ino, facts.st_ctime_ns
+        identity = _identity(facts)
         with self._lock:
             expected = self._checksums.get(identity)
         if expected is None:
             try:
+                if failure is not None:
+                    raise failure
                 fsync_file(descriptor, facts.st_size)
             except OSError as error:
                 expected = checksum
@@ -58,6 +69,18 @@ class Unforced:
         _write_anew(path, expected, algorithm)
         with self._lock:
             self._checksums.pop(identity, None)
+
+    def doubt(self, descriptor: int) -> None:
+        """The disk has refused bytes of this open file, and nobody knows its checksum: it can
+        never be forced."""
+        identity = _identity(os.fstat(descriptor))
+        with self._lock:
+            self._checksums.setdefault(identity, _UNKNOWN)
+
+
+def _identity(facts: os.stat_result) -> _Identity:
+    # With the ctime, because a new file may have the inode number of a removed one.
+    return facts.st_dev, facts.st_ino, facts.st_ctime_ns
 
 
 def _write_anew(path: str, expected: str, algorithm: str) -> None:
