@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from benchmarks.measure import MIB, OURS, REFERENCE, Bench, finish, script, sett
 from benchmarks.rows import Goal, Row
 
 _RATIO = Goal(of="ratio", bound=1.3)
+_P99_RATIO = Goal(of="ratio", bound=1.5)
+# Each is staged while the uploader forces the one before to the disk.
+_IN_A_ROW = 6
 _STAGED = "staged"
 
 
@@ -19,10 +24,17 @@ def measure(bench: Bench) -> list[Row]:
     folder = bench.scratch()
     large = bench.size(256, 2)
     many = bench.size(1000, 20)
+    sources = {
+        f"{large} MiB": one_file(folder / "large", large),
+        "1 MiB": one_file(folder / "small", 1),
+        f"{many:,} x 4 KiB": small_files(folder / "many", many),
+    }
     return [
-        *_rows(bench, f"checkpoint of {large} MiB", one_file(folder / "large", large)),
-        *_rows(bench, f"checkpoint of {many:,} x 4 KiB", small_files(folder / "many", many)),
-    ]
+        *(row for size, source in sources.items()
+          for row in _rows(bench, f"checkpoint of {size}", source)),
+        *(row for size, source in sources.items()
+          for row in _behind(bench, f"checkpoint of {size} behind another", source)),
+    ]  # fmt: skip
 
 
 def one_file(folder: Path, size_mib: int) -> Path:
@@ -63,6 +75,48 @@ def _rows(bench: Bench, work: str, source: Path) -> list[Row]:
         )
         for name, way in ways
     ]
+
+
+def _behind(bench: Bench, work: str, source: Path) -> list[Row]:
+    samples = bench.interleaved(
+        {
+            OURS: partial(_in_a_row_s, bench, source),
+            REFERENCE: partial(_copies_s, bench, source),
+        },
+        warm=True,
+    )
+    ours, copies = (
+        [1000 * seconds for taken in samples[name] for seconds in taken]
+        for name in (OURS, REFERENCE)
+    )
+    return [
+        Row(
+            work=f"{work}, {name}",
+            unit="ms",
+            ours=shape(ours),
+            reference=shape(copies),
+            reference_name="cp -r, alone",
+            goal=goal,
+        )
+        for name, shape, goal in (("median", list, _RATIO), ("p99", _p99, _P99_RATIO))
+    ]
+
+
+def _p99(samples: Sequence[float]) -> list[float]:
+    return [sorted(samples)[int(0.99 * len(samples))]]
+
+
+def _in_a_row_s(bench: Bench, source: Path) -> list[float]:
+    storage = bench.scratch()
+    out = storage / "told"
+    finish(script("checkpoints_in_a_row", storage, source, _IN_A_ROW, out))
+    taken: list[float] = json.loads(out.read_text())
+    settle()
+    return taken
+
+
+def _copies_s(bench: Bench, source: Path) -> list[float]:
+    return [_cp_s(bench, source) for _ in range(_IN_A_ROW - 1)]
 
 
 def _report_s(bench: Bench, source: Path, way: str) -> float:
