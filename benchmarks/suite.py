@@ -35,6 +35,7 @@ from benchmarks import (
     trials,
     uploads,
     viewing,
+    waiting_costs,
     warmth,
 )
 from benchmarks.fleet import deciding as deciding_on_nodes
@@ -88,6 +89,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "restore": restoring.measure,
     "reading": reading.measure,
     "view": viewing.measure,
+    "idle": waiting_costs.measure,
     "page": _page,
     "trackers": trackers.measure,
     "simulating": simulating.measure,

@@ -73,7 +73,8 @@ from holdfast.trial.events import Reported
 class ControllerParts:
     """The running parts that the controller works with.
 
-    `show_line` is called with a trial's name, a pid, a stream and a line of output.
+    `show_line` is called with a trial's name, a pid, a stream and a line of output; `on_change`
+    after each write to the journal, with whether a trial has another status now.
     """
 
     tasks: RunTasks
@@ -85,6 +86,7 @@ class ControllerParts:
     tell: Tell
     show_line: Callable[[str, int, str, str], None]
     on_retry: Callable[[Retry], None]
+    on_change: Callable[..., None] = lambda *, is_of_status: None
 
 
 class Controller:
@@ -240,6 +242,11 @@ class Controller:
             self.user_code.observe((event_or_none, before, after))
             if retry := retry_of(event_or_none, before, after, machine.spec):
                 self._parts.on_retry(retry)
+        moved = (
+            before is None or after is None or before.status is not after.status
+            for _, before, after in changes
+        )
+        self._parts.on_change(is_of_status=any(moved))
         return effects
 
     def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -67,6 +69,9 @@ class Run:
         self._giving_up = threading.Lock()
         self.lines = LogBuffer(_MOST_LINES)
         self.messages: deque[tuple[str, Level]] = deque()
+        # Rung for the thread of `fit()`, also by signal handlers in it: `put` is reentrant.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._rings_at_events = False
         self._retries = Retries()
         self._phase = (
             "starting a process that imports your code"
@@ -109,9 +114,37 @@ class Run:
     def wait(self, timeout_s: float | None) -> bool:
         """Whether everything has ended. Returns after `timeout_s` at the latest."""
         has_ended = self.done.wait(timeout_s)
+        self._end_child()
+        return has_ended
+
+    def wait_for_news(self, seen: float, rest_s: float, quiet_s: float) -> bool:
+        """Whether everything has ended. Returns once `ring` is called; after `rest_s` seconds also
+        if the machine has had an event since the one at `seen`, and `quiet_s` later in any
+        case."""
+        if not self._is_rung(rest_s):
+            self._rings_at_events = True
+            if self.machine.now == seen:
+                self._is_rung(quiet_s)
+            self._rings_at_events = False
+        return self.done.is_set()
+
+    def ring(self) -> None:
+        """Let the thread of `fit()` look at once. May be called in any thread and in a signal
+        handler."""
+        if self._bell.empty():
+            self._bell.put(None)
+
+    def _is_rung(self, timeout_s: float) -> bool:
+        with suppress(queue.Empty):
+            self._bell.get(timeout=timeout_s)
+            self._end_child()
+            return True
+        self._end_child()
+        return False
+
+    def _end_child(self) -> None:
         if os.getpid() != self._pid:  # a signal handler of the script may have forked
             end_child()
-        return has_ended
 
     def join(self) -> None:
         self._thread.join()
@@ -193,6 +226,7 @@ class Run:
 
     def tell(self, text: str, level: Level = "warning") -> None:
         self.messages.append((text, level))
+        self.ring()
 
     def _on_retry(self, retry: Retry) -> None:
         number, is_shown = self._retries.count(retry)
@@ -210,6 +244,7 @@ class Run:
     def end_for(self, by: str) -> None:
         """Stop all trials, to be resumed later, for a person."""
         self.stopped_by = by
+        self.ring()
         self._interrupt(why=f"stopped by {by}")
 
     def _run(self) -> None:
@@ -222,6 +257,7 @@ class Run:
         finally:
             with self._giving_up:
                 self.done.set()
+                self.ring()
                 is_given_up = self.is_given_up
             if is_given_up:
                 self.plan.lock.release()
@@ -290,6 +326,7 @@ class Run:
             tell=self.tell,
             show_line=self._show_line,
             on_retry=self._on_retry,
+            on_change=self._on_change,
         )
         nodes = {} if self._cluster is None else self._cluster.nodes.facts
         controller = Controller(plan, parts, nodes)
@@ -383,9 +420,15 @@ class Run:
 
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
         self.lines.put(f"{trial_name} pid={pid}", text)
+        self.ring()
 
     def _show_phase(self, phase: str) -> None:
         self._phase = phase
+        self.ring()
+
+    def _on_change(self, *, is_of_status: bool) -> None:
+        if is_of_status or self._rings_at_events:
+            self.ring()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
@@ -26,9 +27,11 @@ class StopSignals:
     script forks meanwhile gets the original handlers, because process pools are ended by SIGTERM.
     """
 
-    def __init__(self, *, raises: bool = False) -> None:
-        """`raises`: the main thread runs user code, which each signal must interrupt."""
+    def __init__(self, *, raises: bool = False, caught: Callable[[], None] = lambda: None) -> None:
+        """`raises`: the main thread runs user code, which each signal must interrupt. `caught` is
+        called in the handler."""
         self._raises = raises
+        self._tell = caught
         self._caught: list[int] = []
         self._taken = 0
         self._before: dict[int, Any] = {}
@@ -59,6 +62,7 @@ class StopSignals:
 
     def _catch(self, signum: int, _frame: FrameType | None) -> None:
         self._caught.append(signum)
+        self._tell()
         if self._raises:
             raise KeyboardInterrupt
 

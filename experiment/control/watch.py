@@ -6,6 +6,7 @@ import math
 import shlex
 import signal
 import time
+from collections.abc import Callable
 
 from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.repeating import repeated_text
@@ -25,6 +26,11 @@ from holdfast.trial.trial import Status
 REFRESH_S = 0.25
 # A summary of 1,000 trials takes one or two milliseconds: use at most this part of a core.
 _SUMMARY_SHARE = 0.003
+# The part of a core that looks may use in which all rows have changed.
+_LOOK_SHARE = 0.006
+# The longest time without a look at a run in which little or nothing happens. What a person waits
+# for (a line, a message, a trial that starts or ends, a signal) is shown at once.
+LONGEST_S = 10.0
 # How much longer the end of a run may take than all its deadlines together.
 LEEWAY_S = 30.0
 # How long killing it may take.
@@ -52,7 +58,7 @@ def watch(
     killed. After another signal the script then ends by that signal. If a signal handler of the
     script raises, everything is killed first.
     """
-    with StopSignals(raises=inline is not None) as signals:
+    with StopSignals(raises=inline is not None, caught=run.ring) as signals:
         watcher = Watcher(run, view, facts, signals, inline)
         try:
             run.start()
@@ -139,10 +145,15 @@ class Watcher:
         return True
 
     def _wait(self) -> bool:
-        """Whether the run has ended. Returns soon if it has not."""
+        """Whether the run has ended. Otherwise returns when it is time to look at it again."""
         if self._inline is not None:
             return self._inline.work(self._run)
-        return self._run.wait(REFRESH_S)
+        if self._run.wait(REFRESH_S):
+            return True
+        if self._orders:  # there is a deadline
+            return False
+        last = self._refresher
+        return self._run.wait_for_news(last.seen, last.rest_s, last.quiet_s)
 
     def _order_end(self) -> None:
         """Stop the trials after the first signal, and kill everything after the second.
@@ -201,15 +212,35 @@ class Watcher:
 
 
 class Refresher:
-    """Updates a view, with a new summary as often as the cost of summaries allows."""
+    """Updates a view, with a new summary as often as the cost of summaries allows.
 
-    def __init__(self, run: Run, view: ProgressView, facts: RunFacts) -> None:
+    Each look is followed by a rest of `rest_s`, in which nothing is shown but what is urgent: the
+    fewer of its rows have changed, the longer. So 64 trials that report once a minute are looked
+    at every 10 s, and one trial at each of its reports. Without any event, the next look for the
+    sake of the clock comes after `quiet_s`, which doubles. `clock` and `spent` return seconds of
+    time and of this thread's CPU.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        view: ProgressView,
+        facts: RunFacts,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._run, self._view, self._facts = run, view, facts
+        self._clock, self._spent = clock, spent
         self._summary: Summary | None = None
         self._next_at = 0.0
+        self.seen = 0.0  # the time of the newest event in the last summary
+        self.rest_s = 0.0
+        self.quiet_s = REFRESH_S
 
     def refresh(self, *, at_once: bool = False) -> None:
         run, view = self._run, self._view
+        before, spent = self._summary, self._spent()
         taken = run.lines.take()
         for prefix, count in taken.skipped.items():
             view.skipped(prefix, count)
@@ -219,16 +250,31 @@ class Refresher:
         while run.messages:
             view.message(*run.messages.popleft())
         view.update(summary)
+        if before is not None and summary is not before:
+            self._pace(changed_share(before, summary), self._spent() - spent)
+
+    def _pace(self, changed: float, cost_s: float) -> None:
+        self.rest_s = min(cost_s / (_LOOK_SHARE * changed), LONGEST_S) if changed else 0.0
+        self.quiet_s = REFRESH_S if changed else min(2 * self.quiet_s, LONGEST_S)
 
     def _summarize(self, at_once: bool) -> Summary:
-        began, spent, before = time.monotonic(), time.thread_time(), self._summary
+        began, spent, before = self._clock(), self._spent(), self._summary
         if before is not None and began < self._next_at and not at_once:
             return before
+        self.seen = self._run.machine.now
         now = self._summary = self._run.summary(self._facts)
         for text in workers_lines(before, now) if before else ():
             self._view.message(text, "info")
-        self._next_at = began + (time.thread_time() - spent) / _SUMMARY_SHARE
+        self._next_at = began + (self._spent() - spent) / _SUMMARY_SHARE
         return now
+
+
+def changed_share(before: Summary, now: Summary) -> float:
+    """The part of the rows that have changed; 1 if other trials run or have ended."""
+    if before.counts != now.counts or len(before.rows) != len(now.rows):
+        return 1.0
+    pairs = list(zip(before.rows, now.rows, strict=True))
+    return sum(old != new for old, new in pairs) / max(1, len(pairs))
 
 
 def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:

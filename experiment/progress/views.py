@@ -25,7 +25,8 @@ class ProgressView(Protocol):
         """Called when the run begins."""
 
     def update(self, summary: Summary) -> None:
-        """Called about four times a second with the state of the run."""
+        """Called with the state of the run: up to four times a second, every ten seconds
+        if nothing happens."""
 
     def log(self, prefix: str, text: str) -> None:
         """Called when a worker has printed `text`, one or more lines; `prefix` is its trial and

@@ -34,6 +34,9 @@ from holdfast.trial.trial import Trial
 # Rows are written to the operating system at least this often, in bytes of the journal (0.1 s of
 # work), so that catching up with a long journal needs little memory.
 _FLUSH_BYTES = 1 << 20
+# A snapshot saves a restore the records since the one before. While they are fewer bytes than the
+# snapshot itself, it can wait: this many periods.
+_PERIODS = 60
 
 
 class _EveryTrial(Container[str]):
@@ -93,6 +96,7 @@ class Projector:
         self._fold = Fold(Machine(), Position())
         self._beginning: Position | None = None
         self._saved: Position | None = None
+        self._saved_bytes = 0
         self._snapshots = Pace(settings.snapshot_period_s, clock)
         self._repairs = Pace(settings.snapshot_period_s, clock, at_once=True)
 
@@ -120,7 +124,7 @@ class Projector:
         """Seconds until something is due without a message; None if nothing is."""
         due = [self._repairs.due_at] if self._files.behind else []
         if self._has_news:
-            due.append(self._snapshots.due_at)
+            due.append(self._snapshot_due_at)
         return max(0.0, min(due) - self._clock()) if due else None
 
     def catch_up(self, stop: Position | None = None) -> None:
@@ -140,7 +144,7 @@ class Projector:
         """Do whatever is due, without new records. Raises OSError, as `snapshot` does."""
         if self._repairs.is_due:
             self.repair()
-        if self._snapshots.is_due:
+        if self._clock() >= self._snapshot_due_at:
             self.snapshot()
 
     def repair(self) -> None:
@@ -157,6 +161,18 @@ class Projector:
         self._save(self._taken(self._fold, self._files.behind))
         self._saved = self._fold.position
 
+    @property
+    def _snapshot_due_at(self) -> float:
+        """Later while the journal has grown by less than a snapshot has, so that both together
+        write at most twice the journal."""
+        due_at, saved, now_at = self._snapshots.due_at, self._saved, self.position
+        has_grown = (
+            saved is None
+            or saved.segment != now_at.segment
+            or now_at.offset - saved.offset >= self._saved_bytes
+        )
+        return due_at if has_grown else due_at + (_PERIODS - 1) * self._settings.snapshot_period_s
+
     def _taken(self, fold: Fold, unwritten: Iterable[str]) -> Snapshot:
         """The snapshot at the position of `fold`, which has read at least one record."""
         return Snapshot(
@@ -170,7 +186,7 @@ class Projector:
 
     def _save(self, taken: Snapshot) -> None:
         with self._snapshots:
-            write_snapshot(self._layout, taken)
+            self._saved_bytes = write_snapshot(self._layout, taken)
 
     def _save_appended(self, fold: Fold) -> None:
         """Save while catching up, so that readers of the experiment, or the next projector, start

@@ -130,8 +130,8 @@ def load_newest_snapshot(
     return Loaded(beginning=beginning, skipped=tuple(skipped))
 
 
-def write_snapshot(layout: Layout, taken: Snapshot) -> str:
-    """Write the snapshot and the search's state for readers durably; return its name.
+def write_snapshot(layout: Layout, taken: Snapshot) -> int:
+    """Write the snapshot and the search's state for readers durably; return their bytes.
 
     The journal is flushed first: a snapshot that is ahead of its journal after a power cut is
     useless. Each run has one file, which is replaced each time; of earlier ones of the same
@@ -141,11 +141,12 @@ def write_snapshot(layout: Layout, taken: Snapshot) -> str:
     fsync_dir(layout.journal)
     stamp = datetime.fromtimestamp(taken.begun_at, UTC).strftime("%Y-%m-%d_%H-%M-%S")
     name = f"{SNAPSHOT_PREFIX}{stamp}{_SUFFIX}"
-    write_atomic(layout.root / name, _encode(taken))
+    state = _encode(taken)
+    write_atomic(layout.root / name, state)
     variants = json.dumps(_variants(taken.machine), indent=2).encode()
     replace_file(f"{layout.root}/{VARIANTS_PREFIX}{stamp}{_SUFFIX}", variants)
     _prune(layout.root, taken.machine.spec.experiment_id, name)
-    return name
+    return len(state) + len(variants)
 
 
 def snapshot_names(root: Path) -> list[str]:

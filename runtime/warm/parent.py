@@ -38,6 +38,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -55,6 +56,7 @@ from holdfast.runtime.usage.processes import resident_bytes
 from holdfast.runtime.warm import preloading
 from holdfast.runtime.warm.children import Children
 from holdfast.runtime.warm.fresh import FreshInterpreters
+from holdfast.runtime.warm.huge_pages import HugePages
 from holdfast.runtime.warm.left_sockets import remove_left
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
@@ -99,6 +101,7 @@ class WarmParent:
         self._fresh: FreshInterpreters | None = None  # if forking is not safe
         self._shared_bytes = 0  # the memory that forked workers share with this process
         self._groups: MemoryGroups | None = None
+        self._huge_pages = HugePages()
         self._ended = self._is_orphaned = False
 
     def serve(self) -> bool:
@@ -253,6 +256,7 @@ class WarmParent:
         self, name: str, fd: int, start: Callable[[int], int], group: MemoryGroup | None = None
     ) -> None:
         """Start a worker or a successor with `start`, and tell the controller its pid."""
+        began_s = time.thread_time()
         try:
             pid = start(fd)
         except OSError as error:
@@ -267,6 +271,8 @@ class WarmParent:
         self.children.add(pid, name, shared, group)
         # With the pid, the controller can find a worker that is stopped before its first message.
         self._tell(["forked", name, pid])
+        if self._fresh is None:
+            self._huge_pages.after_fork(time.thread_time() - began_s)
 
     def _start_worker(self, group: MemoryGroup | None, fd: int) -> int:
         """Start a worker. Raises OSError if there is no room for a process, or nothing was

@@ -66,6 +66,11 @@ class Ending:
             os.kill(os.getpid(), self.signum)
         return self.waits > 2
 
+    def wait_for_news(self, seen: float, rest_s: float, quiet_s: float) -> bool:
+        return False
+
+    def ring(self) -> None: ...
+
     def summary(self, facts: RunFacts) -> Summary:
         return Summary(name="exp", path=facts.path, counts={}, total=1)
 
@@ -185,3 +190,60 @@ def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> Non
     assert lines[0] == "warning: look out"
     assert "t_0 now has 4 of 4 workers (was 3)" in lines
     assert looks == 2
+
+
+class Looks:
+    """A refresher of a run with `rows` trials, whose looks each cost 3 ms of CPU."""
+
+    def __init__(self, rows: int) -> None:
+        self.now = self.cpu_s = 0.0
+        self.iterations = [0] * rows
+        run: Any = Ending(Status.RUNNING)
+        run.summary = self._summary
+        self._refresher = Refresher(
+            run, SilentView(io.StringIO()), FACTS, clock=lambda: self.now, spent=self._spent
+        )
+        self.look()
+
+    def _spent(self) -> float:
+        return self.cpu_s
+
+    def _summary(self, facts: RunFacts) -> Summary:
+        self.cpu_s += 0.003
+        rows = tuple(
+            TrialRow(
+                trial_id=f"t_{at}",
+                name=f"t_{at}",
+                status=Status.RUNNING,
+                params={},
+                iteration=iteration,
+                time_total_s=1.0,
+                metrics={},
+            )
+            for at, iteration in enumerate(self.iterations)
+        )
+        return Summary(name="exp", path="p", counts={}, total=1, rows=rows)
+
+    def look(self) -> tuple[float, float]:
+        self.now += 60.0
+        self._refresher.refresh()
+        return self._refresher.rest_s, self._refresher.quiet_s
+
+
+def test_a_look_that_shows_little_new_is_followed_by_a_longer_rest() -> None:
+    looks = Looks(rows=20)
+    rests = []
+    for changed in (20, 5, 1):
+        looks.iterations[:changed] = [each + 1 for each in looks.iterations[:changed]]
+        rests.append(looks.look())
+    assert [rest_s for rest_s, _ in rests] == pytest.approx([0.5, 2.0, 10.0])
+    assert {quiet_s for _, quiet_s in rests} == {0.25}
+
+
+def test_a_clock_that_nobody_disturbs_is_drawn_less_and_less_often() -> None:
+    looks = Looks(rows=1)
+    assert [looks.look() for _ in range(7)] == [
+        (0.0, quiet_s) for quiet_s in (0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0)
+    ]
+    looks.iterations[0] += 1
+    assert looks.look()[1] == 0.25

@@ -451,9 +451,9 @@ def test_the_period_of_snapshots_grows_with_their_cost(
     waits.append(projector.wait_s)
     clock.now = 11.0
 
-    def slow(*_: object) -> str:
+    def slow(*_: object) -> int:
         clock.now += 2.0
-        return ""
+        return 0
 
     monkeypatch.setattr("holdfast.experiment.projector.projector.write_snapshot", slow)
     projector.tend()
@@ -461,6 +461,23 @@ def test_the_period_of_snapshots_grows_with_their_cost(
     run.suggest()
     projector.catch_up()
     assert [*waits, projector.wait_s] == [10.0, 6.0, None, 60.0]
+
+
+def test_a_snapshot_waits_until_the_journal_has_grown_as_much_but_not_for_ever(
+    run: RecordedExperiment,
+) -> None:
+    clock = Clock()
+    projector = Projector(run.layout, ProjectorSettings(snapshot_period_s=10.0), clock, boot="one")
+    trial = run.begin()
+    projector.catch_up()
+    clock.now = 10.0
+    projector.tend()
+    run.report(trial, {"loss": 1})
+    projector.catch_up()
+    assert projector.wait_s == 600.0
+    run.report(trial, {"text": "x" * 20_000})
+    projector.catch_up()
+    assert projector.wait_s == 10.0
 
 
 class Controller:

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from holdfast.runtime.local_launcher import LocalLauncher
-from holdfast.runtime.usage.used import Used
+from holdfast.runtime.usage.used import Sample, Used
 from holdfast.runtime.warm import sampling
+from holdfast.runtime.warm.sampling import Sampled, pause_after
 from tests.rig.launcher_contract import OBEYING, ask, ends, start
 from tests.rig.processes import Heard, wait_for_end
 
@@ -87,3 +88,26 @@ async def test_nobody_waits_for_a_sampler_that_hangs_or_has_been_killed(
     await ends(worker, heard, "return")
     assert used_by(second_heard).wall_s > 0
     wait_for_end(sampler.pid)
+
+
+def sample(cpu_s: float, *, gpu: float | None = None) -> Sample:
+    return Sample(
+        cpu_s=cpu_s, memory_bytes=0, main_bytes=0, main_peak_bytes=0, gpu_utilisation=gpu
+    )
+
+
+def test_a_worker_that_uses_no_cpu_and_no_gpu_is_idle() -> None:
+    worker = Sampled(0.0, [])
+    assert worker.computes(sample(3.0), 5.0)  # nobody knows since when
+    assert not worker.computes(sample(3.04), 10.0)
+    assert worker.computes(sample(3.10), 15.0)
+    assert worker.computes(sample(3.10, gpu=0.5), 20.0)
+    assert not worker.computes(sample(3.10, gpu=0.0), 25.0)
+
+
+def test_the_pause_between_samples_of_idle_workers_doubles_up_to_a_minute() -> None:
+    pauses = [sampling.PERIOD_S]
+    while pauses[-1] < sampling.LONGEST_S:
+        pauses.append(pause_after(pauses[-1]))
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0]
+    assert pause_after(60.0) == 60.0
