@@ -43,6 +43,9 @@ class Population(Judging):
     """
 
     needs_checkpoints = True
+    # Of the run: they are not in a pickle.
+    _members: Members
+    _has_compared: bool
 
     def __init__(
         self,
@@ -77,8 +80,6 @@ class Population(Judging):
         self._log_config, self._requires, self._synch = log_config, require_attrs, synch
         self._seed = 0  # an attribute of the object, as in pickles of the first release
         self._has_told = False
-        self._has_compared = False
-        self._members = Members(quantile_fraction, synch=synch)
         # The trials of a common change for which the user's code has not answered yet.
         self._asked: set[str] = set()
 
@@ -89,10 +90,14 @@ class Population(Judging):
             "num_samples=-1 there is always one more: set num_samples",
         )
         fresh = super().begun(spec)
-        # Pickles of earlier versions have neither.
         fresh._has_compared = False
         fresh._members = Members(self._quantile, synch=self._synch)
         return fresh
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if type(state.get("_members")) is dict:  # a pickle of an earlier version
+            state = {name: value for name, value in state.items() if name != "_members"}
+        self.__dict__.update(state)
 
     def follow(self, before: Trial, trial: Trial) -> None:
         self._members.follow(before, trial)

@@ -24,7 +24,15 @@ class Wrapper(Searcher, ABC):
         super().__init__(metric=searcher.metric, mode=searcher.mode)
         self.searcher = searcher
         self.repeats = searcher.repeats
-        self.look_ahead = searcher.look_ahead
+
+    @property
+    def look_ahead(self) -> float:
+        """That of the inner searcher."""
+        return self.searcher.look_ahead
+
+    @look_ahead.setter
+    def look_ahead(self, share: float) -> None:
+        self.searcher.look_ahead = share
 
     @property
     def expressions(self) -> str:
@@ -101,10 +109,17 @@ class ConcurrencyLimiter(Wrapper):
         if isinstance(searcher, ConcurrencyLimiter):
             raise InvalidConfig("searcher is already a ConcurrencyLimiter: set only one limit")
         self.batch = batch
-        if batch:  # its configs know the same results, whenever they are suggested
-            self.look_ahead = 1.0
         self._forget()
         self.set_max_concurrency(max_concurrent)
+
+    @property
+    def look_ahead(self) -> float:
+        """The configs of a batch know the same results, whenever they are suggested."""
+        return 1.0 if self.batch else self.searcher.look_ahead
+
+    @look_ahead.setter
+    def look_ahead(self, share: float) -> None:
+        self.searcher.look_ahead = share
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Set the number of trials in progress. Raises InvalidConfig."""

@@ -174,7 +174,7 @@ class SearchContract:
 
     def test_the_result_of_an_added_config_reaches_the_library(self) -> None:
         """What it suggests next depends on that result, and on it alone: all else is the same."""
-        space = {"x": tune.uniform(-5, 5)}
+        space = {"x": tune.uniform(-5, 5), "y": tune.uniform(-5, 5)}
 
         def after(loss: float, *, is_restored: bool) -> list[Config]:
             search = opened(self.made(**{self.seeded: 5}), space)
@@ -185,7 +185,7 @@ class SearchContract:
                 else:
                     assert suggested(search, trial) == config
                 ended(search, trial, by_x(config))
-            assert search.take_added("tadded", {"x": -4.0})
+            assert search.take_added("tadded", {"x": -4.0, "y": 0.0})
             ended(search, "added", loss)
             found = []
             for trial in range(self.begun, self.begun + self.depends):

@@ -74,7 +74,9 @@ async def test_a_projector_that_is_not_started_again_is_a_loss(
         fsync_period_s=1.0,
     )
     lock = SimpleNamespace(claim=(0, ""), check_ownership=lambda: None)
-    plan: Any = SimpleNamespace(layout=Layout(tmp_path), settings=settings, lock=lock)
+    plan: Any = SimpleNamespace(
+        layout=Layout(tmp_path), settings=settings, lock=lock, remote=None, engine=None
+    )
     writer = services.open_journal_writer(plan, Journal(tmp_path / "journal"), tell, free_tasks())
     assert "result.json, progress.csv and snapshots stay behind" in await first_loss(tell)
     assert len(tell.by_level["warning"]) == 3  # the number of restarts

@@ -51,6 +51,11 @@ class Busy:
 
     def join(self) -> None: ...
 
+    def ring(self) -> None: ...
+
+    def wait_for_news(self, seen: float, rest_s: float, quiet_s: float) -> bool:
+        return True
+
     def wait(self, timeout_s: float | None) -> bool:
         return True
 
