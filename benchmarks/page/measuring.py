@@ -50,7 +50,8 @@ _SELECT = """async ([hash, count]) => {
   const label = () => document.querySelector("#charts .chart-host")?.getAttribute("aria-label");
   const drawn = () => performance.getEntriesByType("measure").some(
     one => one.startTime > began && one.name.startsWith("chart: Learning curves"));
-  while (!(label()?.startsWith(`Learning curves of ${count} trials`) && drawn())) await frame();
+  const wanted = `Learning curves of ${count.toLocaleString("en")} trials`;
+  while (!(label()?.startsWith(wanted) && drawn())) await frame();
   await frame();
   await frame();
   return performance.now() - began;
