@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,35 +52,26 @@ def compared(bench: Bench, browser: Chromium, experiment: Path, database: Path) 
             page.set_default_timeout(_DEADLINE_MS)
             theirs.append(_seen(server, browser, page, optuna.POINT, optuna.CURVES))
     named = optuna.version(programs)
+
+    def row(work: str, unit: str, measured: Callable[[_Seen], float]) -> Row:
+        return Row(
+            work=work,
+            unit=unit,
+            ours=list(map(measured, ours)),
+            reference=list(map(measured, theirs)),
+            reference_name=named,
+        )
+
+    idle = "CPU of the server, the page is open and nothing happens, of one core"
     return [
-        Row(
-            work="page from the start of its server, in turns with optuna-dashboard",
-            unit="s",
-            ours=[one.shown_s for one in ours],
-            reference=[one.shown_s for one in theirs],
-            reference_name=named,
+        row(
+            "page from the start of its server, in turns with optuna-dashboard",
+            "s",
+            lambda one: one.shown_s,
         ),
-        Row(
-            work="CPU of server and chromium until then",
-            unit="s",
-            ours=[one.cpu_s for one in ours],
-            reference=[one.cpu_s for one in theirs],
-            reference_name=named,
-        ),
-        Row(
-            work="memory of the server then (PSS)",
-            unit="MiB",
-            ours=[one.memory_mib for one in ours],
-            reference=[one.memory_mib for one in theirs],
-            reference_name=named,
-        ),
-        Row(
-            work="CPU of the server, the page is open and nothing happens, of one core",
-            unit="%",
-            ours=[100 * one.cpu for one in ours],
-            reference=[100 * one.cpu for one in theirs],
-            reference_name=named,
-        ),
+        row("CPU of server and chromium until then", "s", lambda one: one.cpu_s),
+        row("memory of the server then (PSS)", "MiB", lambda one: one.memory_mib),
+        row(idle, "%", lambda one: 100 * one.cpu),
         Row(
             work=f"{named} draws the curves of all trials, from the start of its server",
             unit="s",

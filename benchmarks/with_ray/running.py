@@ -156,9 +156,10 @@ def end_descendants() -> None:
     """
     for ask in (None, psutil.Process.terminate, psutil.Process.kill):
         left = psutil.Process().children(recursive=True)
-        for process in left if ask else ():
-            with suppress(psutil.NoSuchProcess):
-                ask(process)  # type: ignore[misc]
+        if ask is not None:
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    ask(process)
         psutil.wait_procs(left, timeout=_LEAVE_S)
     with suppress(ChildProcessError):  # orphans that psutil has not seen
         while os.waitpid(-1, os.WNOHANG)[0]:

@@ -45,7 +45,7 @@ class RowLines:
         return [self.row(at) for at in range(len(self))]
 
     def numbers(self, metric: str) -> list[float | None]:
-        """The value of `metric` (`a/b` for a nested one) in each row; None where it is no number.
+        """The value of `metric` (`a/b` for a nested one) in each row; None if it is not a number.
 
         A line is decoded only if its value is not plain to see: this takes a thirtieth of the time
         of `rows`. Raises DamagedRows for a line that it decodes.

@@ -2,8 +2,8 @@
 
 A thousand reports a second would take 2 % of a core in the machine alone. A report that only
 changes the numbers of its trial is skipped if a newer one of the trial follows: the machine is
-then as if it had handled both. Nearly all that are skipped are told by a few of their bytes, and
-decoded only for a chart. `tests/experiment/page/test_folding.py` compares it with a machine that
+then as if it had handled both. A few bytes tell most of them, which are decoded only
+for a chart. `tests/experiment/page/test_folding.py` compares it with a machine that
 has handled every record.
 """
 

@@ -254,10 +254,8 @@ class Projector:
         stale = {*taken.unwritten, *_unfinished(taken.machine)}
         if not is_same_boot:
             stale |= taken.machine.trials.keys()
-        fold, before = (
-            Fold(taken.machine, taken.position, taken.begun_at),
-            {**taken.machine.trials},
-        )
+        fold = Fold(taken.machine, taken.position, taken.begun_at)
+        before = dict(taken.machine.trials)
         for event, _, _ in fold.run(self._layout.journal, stop):
             subject = subject_of(event)
             if subject and not isinstance(event, INVISIBLE):

@@ -24,7 +24,7 @@ LOST = "WorkerLost: the worker process"
 
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Any]:
-    """None where there is no browser: what the server answers is tested all the same."""
+    """None without a browser: the answers of the server are tested without it, too."""
     if browser.missing():
         yield None
         return

@@ -118,7 +118,7 @@ class DirectS3:
         return await self._either(directly, by_botocore)
 
     async def find_object(self, **bucket_key: str) -> Mapping[str, Any] | None:
-        """What `head_object` answers; None if there is no object. Raises what botocore raises."""
+        """The answer of `head_object`; None without an object. Raises what botocore raises."""
 
         async def directly(way: _Way) -> tuple[Mapping[str, Any] | None] | None:
             answer = await self._ask(way, "HEAD", way.path_of(bucket_key["Key"]))
