@@ -98,6 +98,11 @@ class Tab:
             if not any(re.search(allowed, problem) for allowed in self.allows)
         ]
 
+    def forget(self) -> None:
+        """What has gone wrong so far was expected."""
+        self._problems.clear()
+        self.origins.clear()
+
     def quiet(self) -> None:
         """Wait until nothing is being loaded."""
         from playwright.sync_api import expect

@@ -318,6 +318,27 @@ def test_one_that_sends_no_request_is_cut_off(
             assert is_cut(sock)
 
 
+def test_a_request_that_is_unread_when_its_time_ends_is_answered(
+    serving: Served, browser: Browser
+) -> None:
+    sent = f"GET /api/about HTTP/1.1\r\nHost: {browser.host}\r\nCookie: {browser.cookie}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", serving.address.port)) as sock:
+        sock.settimeout(PATIENCE_S)
+        until(serving, lambda: bool(connections_of(serving)))
+
+        def time_ends() -> None:
+            """In one turn of the loop, which reads no socket meanwhile."""
+            server = serving.server._uvicorn
+            assert server is not None
+            (connection,) = server.server_state.connections
+            sock.sendall(sent.encode())
+            assert isinstance(connection, connections.LimitedConnection)
+            connection._end_soon()
+
+        serving.loop.call_soon_threadsafe(time_ends)
+        assert sock.recv(12) == b"HTTP/1.1 200"
+
+
 def test_the_number_of_connections_is_limited(
     serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

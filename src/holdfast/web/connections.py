@@ -14,6 +14,7 @@ MOST_CONNECTIONS: Final = 128
 # How long a client may take to send a request, or to read what was sent.
 _SEND_S: Final = 20.0
 _READ_S: Final = 30.0
+_GRACE_S: Final = 0.05
 _TURNS: Final = count()
 _INVALID: Final = (
     b"HTTP/1.1 400 Bad Request\r\n"
@@ -90,7 +91,12 @@ class LimitedConnection(H11Protocol):
         """End the connection if the head of a request does not become complete in time."""
         if self._head_timer is None:
             self._silent_from = next(_TURNS)
-            self._head_timer = self.loop.call_later(_SEND_S, self.transport.abort)
+            self._head_timer = self.loop.call_later(_SEND_S, self._end_soon)
+
+    def _end_soon(self) -> None:
+        """After one more look at the socket: on a busy machine, a request may be there unread. A
+        browser does not repeat it on a connection that has answered none before."""
+        self._head_timer = self.loop.call_later(_GRACE_S, self.transport.abort)
 
     def _cancel_head(self) -> None:
         if self._head_timer is not None:

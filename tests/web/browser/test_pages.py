@@ -28,6 +28,27 @@ def trial_seven(ended: Served) -> str:
     return next(path.name for path in ended.root.glob("train_*_00007_*")).split("_")[1] + "_00007"
 
 
+def test_a_page_of_which_a_file_does_not_come_loads_itself_again(
+    ended: Served, opened: Callable[..., Tab]
+) -> None:
+    tab = opened()
+    tab.allows = ["steer.js", "Failed to load resource"]
+    loads: list[str] = []
+    tab.page.on("load", lambda _: loads.append("load"))
+    # Twice for each load: the link that fetches it early, and the script that imports it.
+    tab.page.route("**/js/steer.js", lambda route: route.abort("connectionreset"), times=4)
+    tab.page.goto(ended.url)
+    seen(tab.page.locator("main"), "ended with errors")
+    assert len(loads) == 3
+    tab.page.route("**/js/steer.js", lambda route: route.abort("connectionreset"))
+    tab.page.reload()
+    seen(tab.page.locator("#app"), "Check that `holdfast web` is still running")
+    assert len(loads) == 3 + 4
+    tab.page.unroute("**/js/steer.js")
+    tab.page.reload()
+    seen(tab.page.locator("main"), "ended with errors")
+
+
 TABS = ("curves", "parallel", "scatter", "importance", "scheduler", "timeline")
 
 

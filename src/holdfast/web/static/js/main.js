@@ -3,7 +3,7 @@
 import { api, connection } from "./api.js";
 import { sentence } from "./format.js";
 import { hashOf, routeOf } from "./route.js";
-import { html, render, useEffect, useReducer, useRef, useState, useLoaded, Dialog, Icon, Failed, useErrorBoundary } from "./ui.js";
+import { html, render, useEffect, useLayoutEffect, useReducer, useRef, useState, useLoaded, Dialog, Icon, Failed, useErrorBoundary } from "./ui.js";
 import { Toasts } from "./toast.js";
 import { chosenTheme, nextTheme, chooseTheme } from "./theme.js";
 import { ExperimentsPage } from "./pages/experiments.js";
@@ -27,7 +27,8 @@ const KEYS = [
 
 function useRoute() {
   const [route, setRoute] = useState(() => routeOf(location.hash));
-  useEffect(() => {
+  // Before the first paint, and so before anyone can follow a link.
+  useLayoutEffect(() => {
     const changed = () => setRoute(routeOf(location.hash));
     window.addEventListener("hashchange", changed);
     return () => window.removeEventListener("hashchange", changed);
@@ -65,7 +66,7 @@ function useArrival(place, main) {
 
 function useConnection() {
   const [, changed] = useReducer((n) => n + 1, 0);
-  useEffect(() => connection.subscribe(changed), []);
+  useLayoutEffect(() => connection.subscribe(changed), []);
   return connection;
 }
 
