@@ -27,7 +27,15 @@ PREFIX = "ray/tune/"
 # Ray leaves these out as well: the step itself, and values that are not curves.
 UNCHARTED = frozenset({"config", "pid", "timestamp", "time_total_s", "training_iteration"})
 _UNSAFE = re.compile(r"[^-/\w.]")
-_LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
+_LENGTH, _CRC, _SINGLE = struct.Struct("<Q"), struct.Struct("<I"), struct.Struct("<f")
+# Field number and wire type, as event.proto and summary.proto have them.
+_WALL_TIME, _WALL_TIME_KEY = struct.Struct("<Bd"), 1 << 3 | 1
+_STEP_KEY, _SUMMARY_KEY = bytes((2 << 3,)), bytes((5 << 3 | 2,))
+_VALUE_KEY, _TAG_KEY, _NUMBER_KEY = (
+    bytes((1 << 3 | 2,)),
+    bytes((1 << 3 | 2,)),
+    bytes((2 << 3 | 5,)),
+)
 
 
 def available() -> bool:
@@ -48,14 +56,21 @@ def opening(wall_time: float) -> bytes:
 
 
 def scalars(row: Mapping[str, Any], step: int, wall_time: float) -> bytes:
-    """One event with all numbers of the row. Booleans, text and lists are left out."""
-    lib = _library()
-    kind = lib.summary.Summary
-    charted = {key: value for key, value in row.items() if key not in UNCHARTED}
-    values = [kind.Value(tag=_tag(key), simple_value=number) for key, number in _numbers(charted)]
+    """One event with all numbers of the row. Booleans, text and lists are left out.
+
+    Written here field by field: with the message classes, this was a third of what a row costs.
+    """
+    values = [
+        _value_head(key) + _single(number)
+        for key, number in _numbers({k: row[k] for k in row if k not in UNCHARTED})
+    ]
     if not values:
         return b""
-    return _record(lib.event.Event(wall_time=wall_time, step=step, summary=kind(value=values)))
+    summary = b"".join(values)
+    when = _WALL_TIME.pack(_WALL_TIME_KEY, wall_time)
+    return _framed_record(
+        b"".join((when, _STEP_KEY, _varint(step), _SUMMARY_KEY, _varint(len(summary)), summary))
+    )
 
 
 def session_start(config: Mapping[str, Any], wall_time: float) -> bytes:
@@ -134,10 +149,40 @@ def _parts(*names: str) -> list[ModuleType]:
 
 
 def _record(event: Any) -> bytes:
+    return _framed_record(event.SerializeToString())
+
+
+def _framed_record(data: bytes) -> bytes:
     """The TFRecord framing: length, its checksum, data, its checksum."""
-    data: bytes = event.SerializeToString()
     length = _LENGTH.pack(len(data))
     return b"".join((length, _CRC.pack(_masked(length)), data, _CRC.pack(_masked(data))))
+
+
+@lru_cache(maxsize=65536)
+def _value_head(key: str) -> bytes:
+    """A `Summary.Value` of this tag, up to the number: four bytes are to follow."""
+    tag = _tag(key).encode()
+    content = b"".join((_TAG_KEY, _varint(len(tag)), tag, _NUMBER_KEY))
+    return _VALUE_KEY + _varint(len(content) + _SINGLE.size) + content
+
+
+def _single(number: float) -> bytes:
+    try:
+        return _SINGLE.pack(number)
+    except OverflowError:
+        return _SINGLE.pack(math.inf if number > 0 else -math.inf)
+
+
+def _varint(number: int) -> bytes:
+    """Protobuf's encoding of a whole number that is not negative: seven bits in each byte."""
+    if number < 0x80:
+        return bytes((number,))
+    parts = bytearray()
+    while number >= 0x80:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
 
 
 def _framed(data: bytes, offset: int) -> tuple[bytes, int]:
@@ -182,6 +227,8 @@ def _numbers(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, floa
         kind = type(value)
         if kind is float or kind is int:
             yield path + key, value
+        elif kind is str or kind is bool or value is None:
+            continue
         elif isinstance(value, Mapping):
             yield from _numbers(value, f"{path}{key}/")
         elif not isinstance(value, (bool, str)):

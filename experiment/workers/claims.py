@@ -199,6 +199,11 @@ _KINDS: dict[str, type] = {
 }
 
 
+def is_known(message: Message) -> bool:
+    """Whether `read` knows this kind of message."""
+    return message[0] in _KINDS
+
+
 def read(message: Message) -> WorkerMessage:
     """The typed message. Its first item is the name; the others are the fields in order."""
     kind = _KINDS.get(message[0])

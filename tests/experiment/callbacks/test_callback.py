@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.experiment.callbacks import thread as callbacks_thread
 from holdfast.experiment.callbacks.callback import Callback, LoggerCallback, hooks_for
 from holdfast.experiment.callbacks.thread import CallbackThread
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Views
@@ -389,6 +390,27 @@ def test_steps_enclose_what_is_delivered_and_are_counted(run: Run) -> None:
     assert [word for word, _ in seen.steps] == ["begin", "end"] * (len(seen.steps) // 2)
     assert numbers == [n for n in range(1, len(numbers) // 2 + 1) for _ in (0, 1)]
     assert len(numbers) >= 2
+
+
+def test_what_comes_while_the_thread_rests_is_one_step_and_the_end_does_not_wait(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callbacks_thread, "REST_S", 2 * DEADLINE_S)
+    first = threading.Event()
+
+    class Stepping(Recorder):
+        def on_step_end(self, iteration: int, trials: list[TrialView], **info: Any) -> None:
+            super().on_step_end(iteration, trials, **info)
+            first.set()
+
+    recorder = Stepping()
+    thread = run.started(recorder)
+    run.feed(suggestion())
+    assert first.wait(DEADLINE_S)
+    run.feed(started(), *(reported(at) for at in range(1, 5)))
+    thread.close(DEADLINE_S)
+    assert recorder.hooks == ["start", *["result"] * 4, "end"]
+    assert recorder.steps == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
 
 
 def test_without_callbacks_nothing_is_started_or_kept(run: Run) -> None:

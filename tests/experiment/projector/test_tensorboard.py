@@ -69,6 +69,42 @@ def test_numbers_of_numpy_nan_and_infinity_are_charted(tmp_path: Path) -> None:
     assert values == {"a": 0.5, "b": 3.0, "inf": -math.inf}
 
 
+@pytest.mark.parametrize(
+    ("step", "name", "value", "shown"),
+    [
+        (0, "loss", 0.0, 0.0),
+        (1, "a" * 106, -0.5, -0.5),  # messages whose lengths take one byte and two
+        (127, "a" * 107, 3, 3.0),
+        (128, "a" * 200, 2**63, float(2**63)),
+        (16_384, "ä" * 20_000, 0.1, float(np.float32(0.1))),
+        (2**40, "loss", 1e300, math.inf),
+        (2**40, "loss", -1e300, -math.inf),
+    ],
+)
+def test_the_message_classes_of_tensorboard_read_each_event(
+    step: int, name: str, value: float, shown: float
+) -> None:
+    row = {name: value, "val": {name: 0.25}}
+    (event,) = events(tensorboard.scalars(row, step, 17.25))
+    assert (event.wall_time, event.step) == (17.25, step)
+    assert [(one.tag, one.simple_value) for one in event.summary.value] == [
+        (f"ray/tune/{name}", shown),
+        (f"ray/tune/val/{name}", 0.25),
+    ]
+    assert event == type(event).FromString(event.SerializeToString())
+
+
+def events(data: bytes) -> list[Any]:
+    """The events of an event file, whose checksums are right."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found, offset = [], 0
+    while offset < len(data):
+        content, offset = tensorboard._framed(data, offset)
+        found.append(Event.FromString(content))
+    return found
+
+
 def test_a_row_without_numbers_takes_no_room() -> None:
     assert tensorboard.scalars({"text": "x", "pid": 3}, 1, 17.0) == b""
 
