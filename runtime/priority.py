@@ -31,11 +31,24 @@ def give_way(nice: int, *, with_session: bool = True) -> None:
     """
     own = os.nice(nice)  # on Linux that of this thread, and of those that it starts
     if with_session:
-        _lower_session(os.getpid(), own)
+        _set_session(os.getpid(), own)
     for thread in _threads():
         with suppress(OSError):  # it has ended
             os.setpriority(os.PRIO_PROCESS, thread, own)
         _take_long_slices(own, thread)
+
+
+def hurry(pid: int) -> None:
+    """Give a process that gave way the priority of this one: from now on, somebody waits for it.
+
+    Linux lets anyone raise the priority of their sessions, but only a privileged process that of
+    processes. May block for half a second.
+    """
+    own = os.nice(0)
+    _set_session(pid, own)
+    with suppress(OSError):  # it is not allowed, or the process has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            os.setpriority(os.PRIO_PROCESS, int(thread), own)
 
 
 def _threads() -> list[int]:
@@ -69,10 +82,10 @@ def children_give_way() -> None:
     for child in psutil.Process().children(recursive=True):
         with suppress(OSError):  # it has ended
             if os.getsid(child.pid) == child.pid:
-                _lower_session(child.pid, nice)
+                _set_session(child.pid, nice)
 
 
-def _lower_session(pid: int, nice: int) -> None:
+def _set_session(pid: int, nice: int) -> None:
     for left in reversed(range(_TRIES)):
         try:
             Path(f"/proc/{pid}/autogroup").write_text(f"{nice}")

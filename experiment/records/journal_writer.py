@@ -8,8 +8,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from holdfast.runtime import priority
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
@@ -286,10 +288,10 @@ class JournalWriter:
         """Sync, and wait for the projector to catch up and end; return whether it has written
         everything.
 
-        It may take any time: only `patience_s` without progress end the wait. If it `is_patient`,
-        it waits longer while the projector uses CPU time, which yields to all other processes of a
-        busy machine. `progress` is called with the bytes of the journal that the files contain,
-        and their total.
+        From now on it has this process's priority. It may take any time: only `patience_s` without
+        progress end the wait. If it `is_patient`, it waits longer while the projector uses CPU
+        time, of which it may get little on a busy machine. `progress` is called with the bytes of
+        the journal that the files contain, and their total.
         """
         for timer in (self._sync_timer, self._nudge_timer):
             if timer is not None:
@@ -298,6 +300,7 @@ class JournalWriter:
         self._on_progress = progress
         self._finishing = True
         self.resend_state()
+        threads.begin(partial(priority.hurry, self._projector.pid))
         done, ended = self._is_written, self._projector.ended
         used_s, looks = self._projector.cpu_time_s, 0
         while not (done.done() or ended.done()):

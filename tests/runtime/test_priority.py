@@ -76,3 +76,31 @@ def test_a_command_gives_way_with_all_its_threads_but_not_with_its_shell() -> No
     )
     given = os.nice(0) + 3
     assert done.stdout.split("\n")[:2] == [str([given, given]), "0"]
+
+
+# A parent that waits for a service which has given way.
+PARENT = """
+import os, subprocess, sys
+from pathlib import Path
+from holdfast.runtime.priority import hurry
+
+give_way = "from holdfast.runtime.priority import give_way; give_way(3); print(flush=True)"
+child = subprocess.Popen([sys.executable, "-c", f"{give_way}; input()"], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, start_new_session=True)
+child.stdout.readline()
+hurry(child.pid)
+session = Path(f"/proc/{child.pid}/autogroup")
+print(os.getpriority(os.PRIO_PROCESS, child.pid))
+print(session.read_text().rpartition(" ")[2].strip() if session.exists() else os.nice(0))
+child.communicate(b"\\n")
+"""
+
+
+def test_a_service_that_somebody_waits_for_gets_the_priority_of_that_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PARENT], capture_output=True, text=True, check=True
+    )
+    own, session = map(int, done.stdout.split())
+    assert session == os.nice(0)
+    is_privileged = os.geteuid() == 0
+    assert own == os.nice(0) + (0 if is_privileged else 3)

@@ -141,7 +141,9 @@ def test_after_a_start_of_the_system_all_files_are_written_once_and_not_again_an
 
 
 class Service:
-    """A projector's process, as the journal writer sees it."""
+    """A projector's process, as the journal writer sees it; there is none of this number."""
+
+    pid = 2**30
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
