@@ -17,12 +17,14 @@ import holdfast
 from holdfast import tune
 
 storage, trials, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-_LOOK_S = 0.2
+BEGAN = Path(storage, "began")
+_LOOK_S = 0.1
 
 
 def train(config: dict[str, Any]) -> None:
     step = 0
     tune.report({"loss": 0.0, "acc": 0.25})
+    BEGAN.touch()
     until_s = time.monotonic() + config["seconds"]
     while time.monotonic() < until_s:
         step += 1
@@ -30,7 +32,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 class Measured:
-    """From the first row in a file on: the time, and the CPU of this process and the projector's.
+    """From the first report on: the time, and the CPU of this process and the projector's.
 
     A callback would know the first report, and would cost more than a tenth of what is measured.
     """
@@ -40,11 +42,10 @@ class Measured:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:
-        while not any(Path(storage).glob("run/*/result.json")):
+        while not BEGAN.exists():
             time.sleep(_LOOK_S)
         self.began_s, self.cpu_s = time.monotonic(), time.process_time()
-        children = psutil.Process().children(recursive=True)
-        (projector,) = (one for one in children if "projector" in " ".join(one.cmdline()))
+        (projector,) = filter(_is_projector, psutil.Process().children())
         before_s = sum(projector.cpu_times()[:2])
         while True:
             try:
@@ -52,6 +53,13 @@ class Measured:
             except psutil.NoSuchProcess:
                 return
             time.sleep(_LOOK_S)
+
+
+def _is_projector(process: psutil.Process) -> bool:
+    try:
+        return "projector" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
 
 
 def main() -> None:
