@@ -13,10 +13,6 @@ from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.syncer.journal.journal import Position
 
 _TELL_EVERY_S = 1.0
-# After rows were written, more are collected for so many times as long. With 200 trials, whose
-# files are opened one after the other, a row costs half as much then.
-_REST = 10
-_LONGEST_REST_S = 0.5
 
 
 class ProjectorConnection(Protocol):
@@ -47,7 +43,6 @@ def serve(
     _Server(
         connection,
         Projector(layout, settings, clock, check_ownership=check_ownership, progress=progress),
-        clock,
     ).serve()
 
 
@@ -70,26 +65,17 @@ class _Progress:
 class _Server:
     """Handles the controller's messages."""
 
-    def __init__(
-        self,
-        connection: ProjectorConnection,
-        projector: Projector,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, connection: ProjectorConnection, projector: Projector) -> None:
         self._connection = connection
         self._projector = projector
-        self._clock = clock
-        self._rests_until = clock()
         self._troubled = False
 
     def serve(self) -> None:
         while True:
             match self._next():
                 case ["upto", int(segment), int(offset)]:
-                    began, stop = self._clock(), Position(segment, offset)
+                    stop = Position(segment, offset)
                     self._attempt(partial(self._projector.catch_up, stop), self._projector.tend)
-                    ended = self._clock()
-                    self._rests_until = ended + min(_REST * (ended - began), _LONGEST_REST_S)
                 case ["tick"]:
                     self._attempt(self._projector.tend)
                 case None:
@@ -103,11 +89,10 @@ class _Server:
                     raise ValueError(f"the projector was sent {unknown!r:.200}")
 
     def _next(self) -> list[Any] | None:
-        """The next message. Of those that come until the rest ends only the last, which includes
-        the others."""
+        """The next message. Of several waiting ones only the last, which includes the others."""
         message = self._receive(self._projector.wait_s)
         while message is not None and message[0] == "upto":
-            later = self._receive(max(0.0, self._rests_until - self._clock()))
+            later = self._receive(0.0)
             if later == ["tick"]:
                 break
             message = later

@@ -551,24 +551,6 @@ def test_news_that_wait_already_are_read_in_one_go(
     assert told == [Position(0, 200), None]
 
 
-def test_after_work_news_are_collected_for_a_while_and_the_end_is_not_kept_waiting(
-    run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, told = Clock(), []
-
-    def catch_up(_: Projector, stop: Position | None = None) -> None:
-        told.append((stop.offset if stop else None, round(clock.now, 3)))
-        clock.now += 0.02
-
-    monkeypatch.setattr(Projector, "catch_up", catch_up)
-    news = [["upto", 0, offset] for offset in (8, 90, 200, 300)]
-    controller = Controller(
-        clock, news[0], "pause", *news[1:3], "wait", news[3], ["close"]
-    )  # fmt: skip
-    connection.serve(controller, run.layout, ProjectorSettings(tensorboard=False), clock)
-    assert told == [(8, 0.0), (200, 0.22), (None, 0.24)]
-
-
 def test_a_snapshot_is_written_while_no_news_come(run: RecordedExperiment) -> None:
     run.suggest()
     found = []
