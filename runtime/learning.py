@@ -93,6 +93,9 @@ class _Order:
 
 
 _watches: list[ImportWatch] = []
+# Freeing a watch writes to the name of every module, which are on 500 shared pages after `import
+# torch`: the kernel would copy them all.
+_ended: list[ImportWatch] = []
 
 
 def watch_children() -> None:
@@ -113,6 +116,7 @@ def end_watch() -> tuple[list[str], float] | None:
     if not _watches:
         return None
     watch = _watches.pop()
+    _ended.append(watch)
     took_s = time.perf_counter() - watch.began_s
     names = watch.end()
     return (names, took_s) if names else None

@@ -1,12 +1,20 @@
 """Thread limits for libraries, and which threads forbid a fork."""
 
 import ctypes
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from holdfast.runtime.threads import LIMITS, limit_imports, release_limits, unsafe_to_fork
+from holdfast.runtime.threads import (
+    LIMITS,
+    limit_imports,
+    release_limits,
+    reseed_libraries,
+    unsafe_to_fork,
+)
 
 
 def test_libraries_are_imported_with_one_thread() -> None:
@@ -53,6 +61,29 @@ def test_nested_or_nonsensical_limits_are_left_to_the_libraries(value: str, thre
     limit_imports(environ)
     assert release_limits(environ, 2) == threads
     assert environ["OMP_NUM_THREADS"] == value
+
+
+@pytest.mark.parametrize(
+    ("built_for", "seeded"),
+    [
+        ({"accelerator": SimpleNamespace(current_accelerator=lambda: None)}, "the CPU"),
+        ({"accelerator": SimpleNamespace(current_accelerator=lambda: "cuda")}, "all devices"),
+        ({}, "all devices"),
+    ],
+    ids=["for CPUs", "for GPUs", "before torch 2.6"],
+)
+def test_a_worker_seeds_torch_on_each_device_that_it_may_have(
+    built_for: dict[str, object], seeded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    torch = SimpleNamespace(
+        seed=lambda: calls.append("all devices"),
+        default_generator=SimpleNamespace(seed=lambda: calls.append("the CPU")),
+        **built_for,
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    reseed_libraries()
+    assert calls == [seeded]
 
 
 class Named(threading.Thread):
