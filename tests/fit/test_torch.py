@@ -15,6 +15,7 @@ import holdfast
 from holdfast import train, tune
 from holdfast.experiment.worker.torch_devices import gpus_of
 from holdfast.experiment.worker.train_loop import Rank
+from holdfast.runtime import threads
 from holdfast.train.ports import set_aside
 from holdfast.train.torch import TorchConfig, TorchTrainer
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -157,6 +158,17 @@ def test_a_model_goes_through_a_torch_checkpoint(tmp_path: Path, loops: Any) -> 
     path = Path(state.path)
     del state
     assert not path.exists()
+
+
+def test_workers_that_are_forked_alike_draw_different_numbers_with_torch(loops: Any) -> None:
+    import torch
+
+    seeds = {1}
+    for _ in range(2):
+        torch.manual_seed(1)
+        threads.reseed_libraries()
+        seeds.add(torch.initial_seed())
+    assert len(seeds) == 3
 
 
 def test_a_loader_that_deals_out_itself_is_left_alone(tmp_path: Path, loops: Any) -> None:
