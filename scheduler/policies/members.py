@@ -6,7 +6,7 @@ import math
 from itertools import islice
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.policies.ranking import Ranking, Standing
+from holdfast.scheduler.policies.ranking import Ranking
 from holdfast.trial.trial import Status, Trial
 
 
@@ -38,6 +38,7 @@ class Members:
     def __init__(self, quantile: float, *, synch: bool) -> None:
         self._quantile, self._synch = quantile, synch
         self._members: dict[str, Member] = {}
+        self._ids: list[str] = []  # by number
         self._scores, self._sources, self._waiting = _Places(), _Places(), _Places()
 
     def __getitem__(self, trial_id: str) -> Member:
@@ -45,6 +46,7 @@ class Members:
 
     def add(self, trial: Trial) -> None:
         self._members[trial.trial_id] = Member(number=len(self._members))
+        self._ids.append(trial.trial_id)
         self.update(trial)
 
     def follow(self, before: Trial, trial: Trial) -> None:
@@ -54,65 +56,72 @@ class Members:
             if old is new:
                 return
             if old is not None and new is not None:
-                is_source = self._sources.of(trial.spec.trial_id) is not None
-                if new.iteration == old.iteration or (is_source and new.iteration > old.iteration):
+                if new.iteration == old.iteration:
+                    return
+                member = self._members.get(trial.spec.trial_id)
+                is_source = member is not None and member.number in self._sources.values
+                if is_source and new.iteration > old.iteration:
                     return
         self.update(trial)
 
     def rank(self, trial: Trial) -> None:
         """The member of a living trial has another score; call `update` next."""
-        member = self._members[trial.trial_id]
-        self._scores.put(trial.trial_id, member, member.score)
+        member = self._members[trial.spec.trial_id]
+        self._scores.put(member.number, member.score)
 
     def update(self, trial: Trial) -> None:
         """The trial, or what its member knows of it, has changed."""
-        trial_id = trial.spec.trial_id
-        member = self._members.get(trial_id)
+        member = self._members.get(trial.spec.trial_id)
         if member is None:
             return
+        number = member.number
         score = None if trial.status.is_final else member.score
-        self._scores.put(trial_id, member, score)
-        self._sources.put(trial_id, member, score if self._can_be_cloned(member, trial) else None)
-        is_paused = trial.status is Status.PAUSED
-        self._waiting.put(trial_id, member, member.time if is_paused else None)
+        self._scores.put(number, score)
+        self._sources.put(number, score if self._can_be_cloned(member, trial) else None)
+        self._waiting.put(number, member.time if trial.status is Status.PAUSED else None)
 
     def is_worst(self, trial_id: str) -> bool:
-        item, count = self._scores.of(trial_id), self._extremes
-        return item is not None and count > 0 and item <= self._scores.ranking[count - 1]
+        place = self._place(trial_id)
+        return place is not None and place < self._extremes
 
     def is_best(self, trial_id: str) -> bool:
-        item, least = self._scores.of(trial_id), self._least_of_best
-        return item is not None and least is not None and item >= least
+        place = self._place(trial_id)
+        return place is not None and place >= len(self._scores.ranking) - self._extremes
 
     @property
     def worst(self) -> list[str]:
         """From the worst on."""
-        return [self._scores.ranking[place][-1] for place in range(self._extremes)]
+        return [self._ids[number] for _, number in islice(self._scores.ranking, self._extremes)]
 
     @property
     def best_sources(self) -> int:
         """How many of the best can be cloned."""
-        least, ranking = self._least_of_best, self._sources.ranking
-        return 0 if least is None else len(ranking) - ranking.count_below(least)
+        best, ranking = self._extremes, self._scores.ranking
+        if not best:
+            return 0
+        sources = self._sources.ranking
+        return len(sources) - sources.count_below(ranking[len(ranking) - best])
 
     def best_source(self, number: int) -> str:
         """One of them, counted from 0 for the one with the lowest score."""
         ranking = self._sources.ranking
-        return ranking[len(ranking) - self.best_sources + number][-1]
+        _, found = ranking[len(ranking) - self.best_sources + number]
+        return self._ids[found]
 
     def paused(self, most: int | None = None) -> list[str]:
         """The paused trials, those with the least training first; at most so many."""
-        return [trial_id for *_, trial_id in islice(self._waiting.ranking, most)]
+        return [self._ids[number] for _, number in islice(self._waiting.ranking, most)]
 
     @property
     def _extremes(self) -> int:
         count = len(self._scores.ranking)
         return min(math.ceil(count * self._quantile), count // 2)
 
-    @property
-    def _least_of_best(self) -> Standing | None:
-        ranking, count = self._scores.ranking, self._extremes
-        return ranking[len(ranking) - count] if count else None
+    def _place(self, trial_id: str) -> int | None:
+        """How many members have a lower score; None if the trial has no score."""
+        number = self._members[trial_id].number
+        score = self._scores.values.get(number)
+        return None if score is None else self._scores.ranking.count_below((score, number))
 
     def _can_be_cloned(self, member: Member, trial: Trial) -> bool:
         """Whether the trial's newest checkpoint is as good as its score.
@@ -127,26 +136,24 @@ class Members:
 
 
 class _Places:
-    """A ranking of some of the members, and the item of each."""
+    """A ranking of some of the members, and the value of each by its number."""
 
     def __init__(self) -> None:
         self.ranking = Ranking()
-        self._items: dict[str, Standing] = {}
+        self.values: dict[int, float] = {}
 
-    def of(self, trial_id: str) -> Standing | None:
-        return self._items.get(trial_id)
-
-    def put(self, trial_id: str, member: Member, value: float | None) -> None:
-        """Rank the trial by this value; None for a trial that is not ranked."""
-        known = self._items.get(trial_id)
-        if (value is None) if known is None else (known[0] == value):
+    def put(self, number: int, value: float | None) -> None:
+        """Rank the member by this value; None for one that is not ranked."""
+        known = self.values.get(number)
+        if known == value:
             return
         if known is not None:
-            self.ranking.remove(known)
-            del self._items[trial_id]
-        if value is not None:
-            item = self._items[trial_id] = (value, member.number, trial_id)
-            self.ranking.add(item)
+            self.ranking.remove((known, number))
+        if value is None:
+            del self.values[number]
+        else:
+            self.values[number] = value
+            self.ranking.add((value, number))
 
 
 def time_of_clone(member: Member, trial: Trial, time_attr: str) -> float:
