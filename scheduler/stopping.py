@@ -36,6 +36,7 @@ from holdfast.trial.events import (
     RungReached,
     StopOrdered,
 )
+from holdfast.trial.evolving import maker
 from holdfast.trial.trial import Origin, RungVisit, Status, Stop, StopReason, Trial
 
 RESUMABLE = get_args(ResumableReason)
@@ -47,6 +48,9 @@ _URGENT = ("interrupt", "preempted", "abort")
 _REASONS = {True: StopReason.PRUNED, False: StopReason.FINISHED, None: StopReason.STOPPED}
 # What user code is asked to save for.
 _PREEMPTED = "the script got a SIGTERM"
+# These are created for most reports of some schedulers.
+_visit, _rung_reached = maker(RungVisit), maker(RungReached)
+_stop, _stop_ordered = maker(Stop), maker(StopOrdered)
 
 
 def budget_spent(budget_s: float) -> EndOrdered:
@@ -107,11 +111,11 @@ def _perform(state: State, decision: Decision, reporting_id: str) -> list[Effect
 
 def _by_scheduler(state: State, order: StopTrial) -> Stop:
     by = order.by or state.spec.scheduler
-    return Stop(reason=_REASONS[order.is_early], by=by, why=order.why)
+    return _stop(reason=_REASONS[order.is_early], by=by, why=order.why)
 
 
 def _note_rung(state: State, note: NoteRung) -> list[Effect]:
-    visit = RungVisit(
+    visit = _visit(
         milestone=note.milestone,
         promoted=note.promoted,
         value=note.value,
@@ -119,7 +123,7 @@ def _note_rung(state: State, note: NoteRung) -> list[Effect]:
         bracket=note.bracket,
         at=state.now,
     )
-    state.move(RungReached(trial_id=note.trial_id, visit=visit))
+    state.move(_rung_reached(trial_id=note.trial_id, visit=visit))
     return []
 
 
@@ -129,7 +133,7 @@ def stop(state: State, trial_id: str, why: Stop, *, is_reporting: bool) -> list[
     status = trial.status
     if status.is_final or status is Status.STOPPING:
         return []
-    state.move(StopOrdered(trial_id=trial_id, stop=why))
+    state.move(_stop_ordered(trial_id=trial_id, stop=why))
     effects = release_origin(state, trial)
     if status.has_worker:
         saves = bool(status is Status.RUNNING and state.spec.checkpoint.checkpoint_at_end)
