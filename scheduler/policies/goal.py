@@ -112,17 +112,21 @@ class Judging(TrialScheduler):
         if not isinstance(event, TrialReported):
             return self.look(view, event)
         time, value = self.goal.time(event.row), self.goal.value(event.row)
-        if time is None:
-            return [Abort(message=timeless(self, self._time_attr, event.row))]
-        return (
-            self._skip_non_number(event) if value is None else self.judge(view, event, time, value)
-        )
+        if time is None or value is None:
+            return self.lacks(event, is_timed=time is not None)
+        return self.judge(view, event, time, value)
 
     def judge(
         self, view: View, event: TrialReported, time: float, value: float
     ) -> Sequence[Decision]:
         """The decisions after a report with `value` (more is better) at `time`."""
         raise NotImplementedError(f"{type(self).__name__} must define judge()")
+
+    def lacks(self, event: TrialReported, *, is_timed: bool) -> Sequence[Decision]:
+        """The decisions after a report without a number for the time, or for the metric."""
+        if not is_timed:
+            return [Abort(message=timeless(self, self._time_attr, event.row))]
+        return self._skip_non_number(event)
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         """The decisions after any other event."""

@@ -64,10 +64,16 @@ class Members:
                     return
         self.update(trial)
 
-    def rank(self, trial: Trial) -> None:
-        """The member of a living trial has another score; call `update` next."""
+    def rank(self, trial: Trial) -> tuple[bool, bool]:
+        """The member of a living trial has another score; call `update` next. Returns whether it
+        is now among the worst, and whether among the best."""
         member = self._members[trial.spec.trial_id]
-        self._scores.put(member.number, member.score)
+        number, score = member.number, member.score
+        assert score is not None
+        self._scores.put(number, score)
+        ranking, extremes = self._scores.ranking, self._extremes
+        place = ranking.count_below((score, number))
+        return place < extremes, place >= len(ranking) - extremes
 
     def update(self, trial: Trial) -> None:
         """The trial, or what its member knows of it, has changed."""
@@ -79,14 +85,6 @@ class Members:
         self._scores.put(number, score)
         self._sources.put(number, score if self._can_be_cloned(member, trial) else None)
         self._waiting.put(number, member.time if trial.status is Status.PAUSED else None)
-
-    def is_worst(self, trial_id: str) -> bool:
-        place = self._place(trial_id)
-        return place is not None and place < self._extremes
-
-    def is_best(self, trial_id: str) -> bool:
-        place = self._place(trial_id)
-        return place is not None and place >= len(self._scores.ranking) - self._extremes
 
     @property
     def worst(self) -> list[str]:
@@ -116,12 +114,6 @@ class Members:
     def _extremes(self) -> int:
         count = len(self._scores.ranking)
         return min(math.ceil(count * self._quantile), count // 2)
-
-    def _place(self, trial_id: str) -> int | None:
-        """How many members have a lower score; None if the trial has no score."""
-        number = self._members[trial_id].number
-        score = self._scores.values.get(number)
-        return None if score is None else self._scores.ranking.count_below((score, number))
 
     def _can_be_cloned(self, member: Member, trial: Trial) -> bool:
         """Whether the trial's newest checkpoint is as good as its score.

@@ -128,39 +128,33 @@ class Population(Judging):
 
     # -- events --
 
-    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
-        if isinstance(event, TrialReported):
-            for name, value in (
-                (self.goal.time_attr, self.goal.time(event.row)),
-                (self.goal.metric, self.goal.value(event.row)),
-            ):
-                if value is None:
-                    return [self._missing_metric(name, event.row)] if self._requires else ()
-        return super().decide(view, event)
+    def lacks(self, event: TrialReported, *, is_timed: bool) -> Sequence[Decision]:
+        if not self._requires:
+            return ()
+        return [self._missing(self.goal.metric if is_timed else self.goal.time_attr, event.row)]
 
     def judge(
         self, view: View, event: TrialReported, time: float, value: float
     ) -> Sequence[Decision]:
-        trial = view.trials[event.trial_id]
-        member = self._members[event.trial_id]
+        trial_id = event.trial_id
+        trial, member = view.trials[trial_id], self._members[trial_id]
         if time < self._burn_in or time - member.time < self._interval:
             return self._yield_resources(view, trial, member)
         self.note(trial, time, value)
         member.time, member.score = time, value
         self._has_compared = True
-        self._members.rank(trial)
-        is_best = self._members.is_best(trial.trial_id)
+        is_worst, is_best = self._members.rank(trial)
         if not self._synch:
             member.good_from = 0 if is_best else trial.iteration
         self._members.update(trial)
         if not trial.checkpoints and not view.spec.saves_when_told:
             return [Abort(message=self._saves_nothing(trial, time))]
         if self._synch:
-            return [PauseTrial(trial_id=trial.trial_id)]
-        if self._members.is_worst(trial.trial_id) and (change := self._take_over(view, trial)):
+            return [PauseTrial(trial_id=trial_id)]
+        if is_worst and (change := self._take_over(view, trial)):
             return change
         member.is_to_yield = self._is_crowded(view)
-        saved = [SaveTrial(trial_id=trial.trial_id)] if is_best else []
+        saved = [SaveTrial(trial_id=trial_id)] if is_best else []
         return [*saved, *self._yield_resources(view, trial, member)]
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
@@ -297,7 +291,7 @@ class Population(Judging):
             )
         ]
 
-    def _missing_metric(self, name: str, row: Mapping[str, Any]) -> Decision:
+    def _missing(self, name: str, row: Mapping[str, Any]) -> Decision:
         return Abort(
             message=f"{type(self).__name__}: a report has no number "
             f"{name!r}.{near_text([name], row)} Reported: {names_text(row)}. Report it, "

@@ -55,8 +55,9 @@ class SortedEachTime:
     def update(self, trial: Trial) -> None:
         pass
 
-    def rank(self, trial: Trial) -> None:
-        pass
+    def rank(self, trial: Trial) -> tuple[bool, bool]:
+        worst, best = self.extremes()
+        return trial.trial_id in worst, trial.trial_id in best
 
     def follow(self, before: Trial, trial: Trial) -> None:
         pass
@@ -70,12 +71,6 @@ class SortedEachTime:
         order = sorted(scores, key=scores.__getitem__)
         count = min(math.ceil(len(order) * self.quantile), len(order) // 2)
         return order[:count], order[len(order) - count :]
-
-    def is_worst(self, trial_id: str) -> bool:
-        return trial_id in self.extremes()[0]
-
-    def is_best(self, trial_id: str) -> bool:
-        return trial_id in self.extremes()[1]
 
     @property
     def worst(self) -> list[str]:
@@ -189,6 +184,9 @@ def test_a_member_that_no_report_has_compared_is_neither_among_the_best_nor_the_
         time_attr="training_iteration", perturbation_interval=1,
         hyperparam_mutations={"lr": uniform(0.001, 2.0)},
     ), size=4)  # fmt: skip
-    play.step("t0", 1.0)
     members = play.run.machine.policy._members
-    assert not any(members.is_best(f"t{i}") or members.is_worst(f"t{i}") for i in range(4))
+    play.step("t0", 1.0)
+    assert (members.worst, members.best_sources) == ([], 0)
+    play.step("t1", 2.0)
+    assert members.worst == ["t1"]
+    assert [members.best_source(number) for number in range(members.best_sources)] == ["t0"]
