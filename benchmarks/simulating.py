@@ -109,7 +109,46 @@ def _decisions(bench: Bench) -> list[Row]:
         )
         for name in _SCHEDULERS
     ]
-    return [*rates, *growth]
+    return [*rates, *growth, _floor(bench, few, many), *_collected(bench, many, count)]
+
+
+def _floor(bench: Bench, few: int, many: int) -> Row:
+    """What grows by itself: among many trials, each record lies in no cache."""
+    count = bench.size(60_000, 400)
+    samples = bench.interleaved(
+        {
+            OURS: partial(_replace, many, count),
+            REFERENCE: partial(_replace, few, count),
+        }
+    )
+    return Row(
+        work=f"a loop that only replaces the records of trials that report, {many:,} trials",
+        unit="µs",
+        ours=samples[OURS],
+        reference=samples[REFERENCE],
+        reference_name=f"{few:,}",
+    )
+
+
+def _collected(bench: Bench, alive: int, count: int) -> list[Row]:
+    """With the passes of the garbage collector, which are in few batches."""
+    samples = bench.interleaved(
+        {
+            f"{name} {collects}": partial(_decide_in_all, scheduler, alive, count, collects)
+            for name, scheduler in _SCHEDULERS.items()
+            for collects in (1, 0)
+        }
+    )
+    return [
+        Row(
+            work=f"the same with {name}, {alive:,} trials alive, mean of all reports",
+            unit="µs",
+            ours=samples[f"{name} 1"],
+            reference=samples[f"{name} 0"],
+            reference_name="without the garbage collector",
+        )
+        for name in _SCHEDULERS
+    ]
 
 
 def _nodes(bench: Bench) -> list[Row]:
@@ -145,3 +184,13 @@ def decide(scheduler: str, alive: int, reports: int) -> float:
     """CPU seconds for a report: the median of batches, because other processes slow some down."""
     taken: list[float] = finish(script("deciding", scheduler, alive, reports)).told["report_s"]
     return median(taken)
+
+
+def _decide_in_all(scheduler: str, alive: int, reports: int, collects: int) -> float:
+    told = finish(script("deciding", scheduler, alive, reports, collects)).told
+    return 1e6 * float(told["mean_s"])
+
+
+def _replace(trials: int, reports: int) -> float:
+    taken: list[float] = finish(script("replacing", trials, reports)).told
+    return 1e6 * median(taken)

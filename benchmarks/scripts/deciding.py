@@ -1,15 +1,18 @@
-"""The machine with a scheduler, and nothing else: `deciding.py SCHEDULER TRIALS REPORTS`.
+"""The machine with a scheduler, and nothing else: `deciding.py SCHEDULER TRIALS REPORTS COLLECTS`.
 
 TRIALS run at once and report in turn, each with a checkpoint unless the scheduler is ASHA. One
 that stops or pauses makes room for another. Prints CPU seconds for each report, by batches of a
 thousand: `report_s` of the reports alone, `all_s` with every event that follows from them
-(commits, ends, starts, new trials, copies of clones).
+(commits, ends, starts, new trials, copies of clones). `mean_s` is that of the reports alone, with
+all passes of the garbage collector that fell into them; if COLLECTS is 0, it is off.
 """
 
+import gc
 import json
 import random
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.scheduler.effects import Commit, Effect, Launch, Reply, Suggest
@@ -38,11 +41,12 @@ SCHEDULERS: dict[str, Callable[[], TrialScheduler]] = {
     ),
 }
 BATCH = 1000
-# Each size is measured when its trials are of all ages.
+# Each trial reports so often before it is measured. At every size, the trials that are measured
+# must have the same ages: young ones reach a rung, and end, twice as often as old ones.
 WARM = 3
 name, alive, reports = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 saves = name != "asha"
-machine = Machine(SCHEDULERS[name]())
+machine = Machine()
 chance = random.Random(0)
 # The trials that run, each as often as it was started: only the newest attempt reports.
 turns: list[tuple[str, int]] = []
@@ -139,21 +143,45 @@ spec = ExperimentSpec(
     num_samples=alive if name == "pbt" else 10**9,
     checkpoint=CheckpointConfig(num_to_keep=1),
 )  # fmt: skip
-effects = handle([Begun(spec=spec, capacity={"CPU": float(alive)})])
-while effects:
-    effects = handle(list(following(effects)))
-report_s: list[float] = []
-all_s: list[float] = []
-made = -WARM * alive
-while made < reports:
-    several = batch()
-    effects, alone_s = timed(several)
-    whole_s = alone_s
-    while follow := list(following(effects)):
-        effects, more_s = timed(follow)
-        whole_s += more_s
-    made += len(several)
-    if made > 0:
-        report_s.append(alone_s / len(several))
-        all_s.append(whole_s / len(several))
-print(json.dumps({"report_s": report_s, "all_s": all_s}))
+
+
+def begin() -> None:
+    """A new machine whose trials have started."""
+    global machine, turns
+    machine, turns = Machine(SCHEDULERS[name]()), []
+    effects = handle([Begun(spec=spec, capacity={"CPU": float(alive)})])
+    while effects:
+        effects = handle(list(following(effects)))
+
+
+def measured(count: int) -> Iterator[tuple[int, float, float]]:
+    """So many reports, by batches: their number, the CPU seconds of the reports alone, and with
+    what follows."""
+    made = 0
+    while made < count:
+        several = batch()
+        effects, alone_s = timed(several)
+        whole_s = alone_s
+        while follow := list(following(effects)):
+            effects, more_s = timed(follow)
+            whole_s += more_s
+        made += len(several)
+        yield len(several), alone_s, whole_s
+
+
+if sys.argv[4:] == ["0"]:
+    gc.disable()
+taken: list[tuple[int, float, float]] = []
+while (left := reports - sum(count for count, *_ in taken)) > 0:
+    begin()
+    deque(measured(WARM * alive), maxlen=0)
+    taken += measured(min(alive, left))
+print(
+    json.dumps(
+        {
+            "report_s": [alone_s / count for count, alone_s, _ in taken],
+            "all_s": [whole_s / count for count, _, whole_s in taken],
+            "mean_s": sum(alone_s for _, alone_s, _ in taken) / sum(one[0] for one in taken),
+        }
+    )
+)
