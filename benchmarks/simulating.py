@@ -75,19 +75,23 @@ def _memory(bench: Bench) -> list[Row]:
 
 def _decisions(bench: Bench) -> list[Row]:
     sizes = [bench.size(size, size // 50) for size in (1000, 10_000, 100_000)]
+    few, _, many = sizes
     count = bench.size(60_000, 400)
     samples = bench.interleaved(
         {
-            f"{name} {size}": partial(decide, scheduler, size, count)
+            f"{name} {size} {collects}": partial(_decide, scheduler, size, count, collects)
             for name, scheduler in _SCHEDULERS.items()
-            for size in sizes
+            for size, collects in [*((size, 1) for size in sizes), (many, 0)]
         }
     )
+    medians = {
+        name: [median(told["report_s"]) for told in tolds] for name, tolds in samples.items()
+    }
     rates = [
         Row(
             work=f"reports decided by the machine with {name}, {size:,} trials alive",
             unit="/s",
-            ours=[1 / taken for taken in samples[f"{name} {size}"]],
+            ours=[1 / taken for taken in medians[f"{name} {size} 1"]],
             goal=Goal(
                 of="ours",
                 bound=_REPORTS_PER_S if name == "ASHA" else _OTHER_REPORTS_PER_S,
@@ -97,19 +101,29 @@ def _decisions(bench: Bench) -> list[Row]:
         for name in _SCHEDULERS
         for size in sizes
     ]
-    few, _, many = sizes
     growth = [
         Row(
             work=f"the machine's time for a report with {name}, {many:,} trials alive",
             unit="µs",
-            ours=[1e6 * taken for taken in samples[f"{name} {many}"]],
-            reference=[1e6 * taken for taken in samples[f"{name} {few}"]],
+            ours=[1e6 * taken for taken in medians[f"{name} {many} 1"]],
+            reference=[1e6 * taken for taken in medians[f"{name} {few} 1"]],
             reference_name=f"{few:,}",
             goal=Goal(of="ratio", bound=_GROWTH),
         )
         for name in _SCHEDULERS
     ]
-    return [*rates, *growth, _floor(bench, few, many), *_collected(bench, many, count)]
+    # The collector's passes fall into few batches, so that a median leaves them out.
+    collected = [
+        Row(
+            work=f"the mean of all reports with {name}, {many:,} trials alive",
+            unit="µs",
+            ours=[1e6 * told["mean_s"] for told in samples[f"{name} {many} 1"]],
+            reference=[1e6 * told["mean_s"] for told in samples[f"{name} {many} 0"]],
+            reference_name="without the garbage collector",
+        )
+        for name in _SCHEDULERS
+    ]
+    return [*rates, *growth, *collected, _floor(bench, few, many)]
 
 
 def _floor(bench: Bench, few: int, many: int) -> Row:
@@ -128,27 +142,6 @@ def _floor(bench: Bench, few: int, many: int) -> Row:
         reference=samples[REFERENCE],
         reference_name=f"{few:,}",
     )
-
-
-def _collected(bench: Bench, alive: int, count: int) -> list[Row]:
-    """With the passes of the garbage collector, which are in few batches."""
-    samples = bench.interleaved(
-        {
-            f"{name} {collects}": partial(_decide_in_all, scheduler, alive, count, collects)
-            for name, scheduler in _SCHEDULERS.items()
-            for collects in (1, 0)
-        }
-    )
-    return [
-        Row(
-            work=f"the same with {name}, {alive:,} trials alive, mean of all reports",
-            unit="µs",
-            ours=samples[f"{name} 1"],
-            reference=samples[f"{name} 0"],
-            reference_name="without the garbage collector",
-        )
-        for name in _SCHEDULERS
-    ]
 
 
 def _nodes(bench: Bench) -> list[Row]:
@@ -182,13 +175,12 @@ def _simulate(trials: int, workers: int, epochs: int, scheduler: str, every: int
 
 def decide(scheduler: str, alive: int, reports: int) -> float:
     """CPU seconds for a report: the median of batches, because other processes slow some down."""
-    taken: list[float] = finish(script("deciding", scheduler, alive, reports)).told["report_s"]
+    taken: list[float] = _decide(scheduler, alive, reports, 1)["report_s"]
     return median(taken)
 
 
-def _decide_in_all(scheduler: str, alive: int, reports: int, collects: int) -> float:
-    told = finish(script("deciding", scheduler, alive, reports, collects)).told
-    return 1e6 * float(told["mean_s"])
+def _decide(scheduler: str, alive: int, reports: int, collects: int) -> Any:
+    return finish(script("deciding", scheduler, alive, reports, collects)).told
 
 
 def _replace(trials: int, reports: int) -> float:
