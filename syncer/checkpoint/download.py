@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,8 +28,10 @@ from holdfast.syncer.errors import (
     UnusableFile,
     os_errors,
 )
+from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import remove_tree
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
+from holdfast.syncer.stores.hashed import get_hashed
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, Store, check_key, for_each
 
@@ -193,15 +196,37 @@ async def fetch(store: Store, remote: Remote, target: Path) -> None:
 
 
 async def _download(store: Store, remote: Remote, target: Path) -> None:
-    import anyio.to_thread
+    await fetch_files(partial(get_hashed, store), remote, target)
 
-    wanted = [entry.key for entry in remote.entries if entry.key != MANIFEST_NAME]
-    empty = remote.manifest.empty_folders if remote.manifest is not None else ()
-    _make_folders(target, [*(key.rpartition("/")[0] for key in wanted), *empty])
-    await for_each(lambda key: store.get(key, target / key), wanted, at_once=_AT_ONCE)
-    if remote.manifest is not None:
-        whole = remote.manifest
-        await anyio.to_thread.run_sync(lambda: manifests.check(target, whole, deep=True))
+
+async def fetch_files(
+    get: Callable[[ObjectInfo, Path, str | None], Awaitable[str]], remote: Remote, target: Path
+) -> None:
+    """Download the files into the new directory `target`, and compare them with the manifest: the
+    bytes of each as soon as it is there, and at the end whether all are.
+
+    `get` downloads an object to a new file, and returns its checksum. Raises StorageError.
+    """
+    known = remote.manifest
+    wanted = [entry for entry in remote.entries if entry.key != MANIFEST_NAME]
+    empty = known.empty_folders if known is not None else ()
+    _make_folders(target, [*(entry.key.rpartition("/")[0] for entry in wanted), *empty])
+    problems: list[str] = []
+
+    async def fetch_one(entry: ObjectInfo) -> None:
+        path = target / entry.key
+        if known is None or known.checksum_of(entry.key) is None:
+            await get(entry, path, None)
+        elif problem := known.change(entry.key, await get(entry, path, known.algorithm)):
+            problems.append(problem)
+
+    if known is not None and known.unknown_algorithm:
+        raise ManifestMismatch(str(target), [known.unknown_algorithm])
+    await for_each(fetch_one, wanted, at_once=_AT_ONCE)
+    if problems:
+        raise ManifestMismatch(str(target), sorted(problems))
+    if known is not None:
+        await threads.call(lambda: manifests.check(target, known))
 
 
 async def _check_same(store: Store, remote: Remote) -> None:
