@@ -47,7 +47,8 @@ async def each(get: Callable[[str], Awaitable[Any]], get_range: GetRange) -> Non
     async def whole(name: str) -> None:
         async with slots:
             data = await get(f"{prefix}/{name}")
-        Path(target, name).write_bytes(data)
+        with created(name) as file:
+            file.write(data)
 
     async def part(name: str, descriptor: int, start: int, end: int) -> None:
         async with slots:
@@ -55,7 +56,7 @@ async def each(get: Callable[[str], Awaitable[Any]], get_range: GetRange) -> Non
         os.pwrite(descriptor, data, start)
 
     async def in_ranges(name: str, size: int) -> None:
-        with Path(target, name).open("xb", buffering=0) as file:
+        with created(name) as file:
             async with asyncio.TaskGroup() as parts:
                 for start in range(0, size, RANGE_BYTES):
                     end = min(start + RANGE_BYTES, size)
@@ -65,6 +66,10 @@ async def each(get: Callable[[str], Awaitable[Any]], get_range: GetRange) -> Non
     async with asyncio.TaskGroup() as tasks:
         for name, size in SIZES.items():
             tasks.create_task(whole(name) if size <= RANGE_BYTES else in_ranges(name, size))
+
+
+def created(name: str) -> Any:
+    return open(os.path.join(target, name), "xb", buffering=0)
 
 
 def make_folders() -> None:
@@ -93,6 +98,7 @@ def holdfast_checkpoint() -> None:
     from holdfast.train import Checkpoint
 
     checkpoint = Checkpoint(f"s3://{bucket}/{prefix}?endpoint_override={endpoint}")
+    checkpoint.get_metadata()
     with measured():
         checkpoint.to_directory(target)
 

@@ -30,7 +30,7 @@ _COPIED = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
 _TRIES = 3
 _SLOWEST_BYTES_PER_S = 256 << 10
 _CHUNK_BYTES = 256 << 10
-_OF_OBJECTS = ("GET", "PUT")
+_LEARNED_FROM = ("GET", "PUT")
 _NONE: Mapping[str, str] = {}
 _HEADERS = {
     "ChecksumCRC32C": "x-amz-checksum-crc32c",
@@ -259,7 +259,7 @@ class DirectS3:
 
     def _learn(self, request: Any, **_: Any) -> None:
         """Called by botocore with each signed request, just before it is sent."""
-        if request.method in _OF_OBJECTS:
+        if request.method in _LEARNED_FROM:
             way = _way(request, self._bucket)
             if way is not None and way != self._way:
                 if way not in self._opened:
@@ -276,7 +276,7 @@ def _way(request: Any, bucket: str) -> _Way | None:
     parts = urlsplit(request.url)
     if parts.netloc.startswith(f"{bucket}."):
         base = "/"
-    elif parts.path.startswith(f"/{bucket}/"):
+    elif f"{parts.path}/".startswith(f"/{bucket}/"):
         base = f"/{bucket}/"
     else:
         return None
