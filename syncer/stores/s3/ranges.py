@@ -10,8 +10,10 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import field
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import (
@@ -24,9 +26,8 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.stores.hashed import new_digest, read_into
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status
+from holdfast.syncer.stores.s3.multipart import PartRequest
 from holdfast.syncer.stores.store import DOWNLOAD_ATTEMPTS, allowance_s, for_each
-
-R = TypeVar("R")
 
 # As large as the parts of an upload, which some servers store apart. Eight at once: a server
 # limits each connection (S3 to about 90 MB/s), and the hashing follows the first range that is
@@ -46,12 +47,6 @@ class ObjectReplaced(StorageUnavailable):
     """Another object is there now, or may be: the download begins again."""
 
 
-class RangeRequest(Protocol):
-    """Performs a request, and translates its errors."""
-
-    def __call__(self, request: Callable[[Any], Awaitable[R]]) -> Awaitable[R]: ...
-
-
 @dataclass(slots=True, kw_only=True)
 class Arrival:
     """An object that arrives in the file `descriptor`, and what its answers have said about it.
@@ -59,7 +54,7 @@ class Arrival:
     `size` is that of the listing, None if it is not known. `hasher` is None for no checksum.
     """
 
-    key: str
+    where: str
     descriptor: int
     size: int | None
     hasher: Any = None
@@ -79,7 +74,7 @@ class Arrival:
         self.begun.set()
 
     def replaced(self, cause: str) -> ObjectReplaced:
-        return ObjectReplaced("get", self.key, cause)
+        return ObjectReplaced("get", self.where, cause)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +107,7 @@ class Part:
         Some servers answer 200 to a range and send only that (rclone 1.75), others ignore it.
         Raises ObjectReplaced, and StorageUnavailable if it is another range.
         """
-        first, last, size = _extent(headers, self.arrival.key)
+        first, last, size = _extent(headers, self.arrival.where)
         self.arrival.accept(headers.get("etag"), size)
         at = self.start + self.got
         if first != at:
@@ -137,7 +132,7 @@ class Part:
                 count = os.pwrite(self.arrival.descriptor, view, at)
                 view, at = view[count:], at + count
         except OSError as error:
-            self.arrival.failure = from_os_error(error, "download", self.arrival.key)
+            self.arrival.failure = from_os_error(error, "get", self.arrival.where)
             raise self.arrival.failure from error
         self.got = at - self.start
         if self.got - self.told >= _STEP_BYTES or at == self.end:
@@ -146,15 +141,15 @@ class Part:
 
     def broken_off(self) -> StorageUnavailable:
         size = "?" if self.end is None else self.end - self.start
-        return StorageUnavailable("get", self.arrival.key, f"{self.got} of {size} bytes arrived")
+        return StorageUnavailable("get", self.arrival.where, f"{self.got} of {size} bytes arrived")
 
     def _odd(self, cause: str) -> StorageUnavailable:
         return StorageUnavailable(
-            "get", self.arrival.key, f"the storage sent other bytes: {cause}"
+            "get", self.arrival.where, f"the storage sent other bytes: {cause}"
         )
 
 
-def _extent(headers: Mapping[str, str], key: str) -> tuple[int, int, int]:
+def _extent(headers: Mapping[str, str], where: str) -> tuple[int, int, int]:
     """The first and the last byte of an answer, and the size of the object."""
     if "content-range" in headers:
         found = _RANGE.fullmatch(headers["content-range"])
@@ -162,89 +157,84 @@ def _extent(headers: Mapping[str, str], key: str) -> tuple[int, int, int]:
         first, last, size = numbers
         if not first <= last < size < _LARGEST:
             cause = f"the storage sent an odd range ({headers['content-range']!r:.100})"
-            raise StorageUnavailable("get", key, cause)
+            raise StorageUnavailable("get", where, cause)
         return first, last, size
     length = headers.get("content-length", "")
     if not (length.isascii() and length.isdigit() and len(length) < 20):
-        raise StorageUnavailable("get", key, "the storage did not say how many bytes it has")
+        raise StorageUnavailable("get", where, "the storage did not say how many bytes it has")
     return 0, int(length) - 1, int(length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangedDownload:
-    """Downloads `bucket_key` into an open file. `slots` limits the requests at the same time.
+    """Downloads `bucket_key` into an open, empty file. `slots` limits the requests at one time.
 
-    `size` is that of a listing; None if it is not known.
+    `where` is the object for messages.
     """
 
-    call: RangeRequest
+    call: PartRequest
     slots: asyncio.Semaphore
     bucket_key: Mapping[str, str]
+    where: str
     descriptor: int
-    size: int | None = None
 
-    async def perform(self, algorithm: str | None = None) -> tuple[int, str]:
-        """Returns the size, and the checksum of the file ("" without algorithm).
+    async def perform(
+        self, size: int | None = None, algorithm: str | None = None
+    ) -> tuple[int, str]:
+        """Returns the size, and the checksum of the file ("" without algorithm). `size` is that
+        of a listing, None if it is not known.
 
         Begins again if the object is replaced meanwhile. Raises StorageError.
         """
-        key = self.bucket_key["Key"]
-        size = self.size
-        for left in reversed(range(DOWNLOAD_ATTEMPTS)):
-            arrival = Arrival(key=key, descriptor=self.descriptor, size=size)
-            if algorithm is not None:
-                arrival.hasher = new_digest(algorithm)
-            try:
-                return await self._attempt(arrival)
-            except ObjectReplaced:
-                if not left:
-                    raise
+        for _ in range(DOWNLOAD_ATTEMPTS - 1):
+            with suppress(ObjectReplaced):
+                return await self._attempt(size, algorithm)
             # What another object has left must not be a part of this one.
-            with os_errors("download", key):
+            with os_errors("get", self.where):
                 os.ftruncate(self.descriptor, 0)
             size = None
-        raise AssertionError("unreachable")
+        return await self._attempt(size, algorithm)
 
-    async def _attempt(self, arrival: Arrival) -> tuple[int, str]:
-        loop = asyncio.get_running_loop()
-        size = arrival.size
+    async def _attempt(self, size: int | None, algorithm: str | None) -> tuple[int, str]:
+        arrival = Arrival(
+            where=self.where,
+            descriptor=self.descriptor,
+            size=size,
+            hasher=None if algorithm is None else new_digest(algorithm),
+        )
         try:
             async with asyncio.timeout(_ANSWER_S if size is None else allowance_s(size)) as limit:
-                whole = size is not None and size <= RANGE_BYTES
-                first = Part(arrival=arrival, start=0, end=size if whole else RANGE_BYTES)
-                if whole:
-                    await self._fetch(first)
-                    return first.got, await _hash_at_end(arrival)
-                return await self._in_ranges(
-                    first, lambda: limit.reschedule(loop.time() + allowance_s(arrival.size or 0))
-                )
+                if size is None or size > RANGE_BYTES:
+                    await self._fetch_ranges(arrival, limit)
+                else:
+                    await self._fetch(Part(arrival=arrival, start=0, end=size))
+                    await _hash(arrival, 0, size)
         except TimeoutError as error:
             cause = "it did not arrive within the deadline"
-            raise StorageUnavailable("get", arrival.key, cause) from error
+            raise StorageUnavailable("get", self.where, cause) from error
+        hasher = arrival.hasher
+        return arrival.size or 0, "" if hasher is None else str(hasher.hexdigest())
 
-    async def _in_ranges(self, first: Part, extend: Callable[[], None]) -> tuple[int, str]:
-        arrival = first.arrival
+    async def _fetch_ranges(self, arrival: Arrival, limit: asyncio.Timeout) -> None:
+        first = Part(arrival=arrival, start=0, end=RANGE_BYTES)
         parts = [first]
 
-        async def others() -> None:
-            """The other ranges, once the first answer has said how many there are."""
+        async def fetch_others() -> None:
             await arrival.begun.wait()
-            extend()
-            end, size = first.end or 0, arrival.size or 0
+            size = arrival.size or 0
+            limit.reschedule(asyncio.get_running_loop().time() + allowance_s(size))
             parts.extend(
                 Part(arrival=arrival, start=at, end=min(at + RANGE_BYTES, size))
-                for at in range(end, size, RANGE_BYTES)
+                for at in range(first.end or 0, size, RANGE_BYTES)
             )
             await for_each(self._fetch, parts[1:], at_once=_AT_ONCE - 1)
 
-        jobs: list[Callable[[], Awaitable[object]]] = [
-            lambda: self._fetch(first),
-            others,
-            lambda: _hash_along(arrival, parts),
+        jobs: list[Callable[[], Awaitable[None]]] = [
+            partial(self._fetch, first),
+            fetch_others,
+            partial(_hash_along, arrival, parts),
         ]
         await for_each(lambda job: job(), jobs, at_once=len(jobs))
-        digest = arrival.hasher
-        return arrival.size or 0, "" if digest is None else str(digest.hexdigest())
 
     async def _fetch(self, part: Part) -> None:
         """Fetch a range; again from where it broke off, if that is the same object."""
@@ -265,7 +255,7 @@ class RangedDownload:
         arrival = part.arrival
         try:
             async with self.slots:
-                await self.call(lambda s3: s3.get_range(self.bucket_key, part))
+                await self.call(lambda s3: s3.get_range(self.bucket_key, part), None)
         except AlreadyStored as error:  # 412, which for a put means just that
             raise arrival.replaced("it was replaced meanwhile") from error
         except StorageRefused as error:
@@ -275,14 +265,6 @@ class RangedDownload:
                 raise arrival.replaced("it is shorter now") from error
             part.end = None  # no range of an empty object exists
             await self._ask(part)
-
-
-async def _hash_at_end(arrival: Arrival) -> str:
-    """The checksum of a small file."""
-    if arrival.hasher is None:
-        return ""
-    await _update(arrival, 0, arrival.size or 0)
-    return str(arrival.hasher.hexdigest())
 
 
 async def _hash_along(arrival: Arrival, parts: list[Part]) -> None:
@@ -298,14 +280,16 @@ async def _hash_along(arrival: Arrival, parts: list[Part]) -> None:
             position += 1
         upto = min(parts[position].start + parts[position].got, at + _STRETCH_BYTES)
         if upto - at >= _STEP_BYTES or (upto == arrival.size and upto > at):
-            await _update(arrival, at, upto)
+            await _hash(arrival, at, upto)
             at = upto
         elif at != arrival.size:
             await arrival.moved.wait()
 
 
-async def _update(arrival: Arrival, start: int, end: int) -> None:
-    with os_errors("read", arrival.key):
+async def _hash(arrival: Arrival, start: int, end: int) -> None:
+    if arrival.hasher is None:
+        return
+    with os_errors("read", arrival.where):
         if end - start <= _INLINE_BYTES:
             read_into(arrival.hasher, arrival.descriptor, start, end)
             return

@@ -68,8 +68,6 @@ R = TypeVar("R")
 
 _IN_FLIGHT_BYTES = 64 << 20
 _DOWNLOADS_AT_ONCE = 16
-# For a request with a deadline of its own.
-_OWN_DEADLINE = None
 
 
 class S3Store:
@@ -243,25 +241,19 @@ class S3Store:
 
     async def get(self, key: str, target: Path) -> int:
         with os_errors("get", self._shown(key)), new_file_for(target) as file:
-            size, _ = await self._ranged(key, file.fileno(), None).perform()
-        return size
+            return (await self._download(key, file.fileno()).perform())[0]
 
     async def get_hashed(self, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
         with os_errors("get", self._shown(entry.key)), new_file(target) as descriptor:
-            ranged = self._ranged(entry.key, descriptor, entry.size)
-            _, checksum = await ranged.perform(algorithm)
-        return checksum
+            return (await self._download(entry.key, descriptor).perform(entry.size, algorithm))[1]
 
-    def _ranged(self, key: str, descriptor: int, size: int | None) -> RangedDownload:
-        async def call(request: Callable[[Any], Awaitable[R]]) -> R:
-            return await self._call("get", key, request, _OWN_DEADLINE)
-
+    def _download(self, key: str, descriptor: int) -> RangedDownload:
         return RangedDownload(
-            call=call,
+            call=self._caller("get", key),
             slots=self._arriving,
             bucket_key=self._bucket_key(key),
+            where=self._shown(key),
             descriptor=descriptor,
-            size=size,
         )
 
     async def read(self, key: str) -> bytes:
@@ -345,7 +337,7 @@ class S3Store:
             raise translated(error, operation, self._shown(key), self._secrets) from error
 
     def _caller(self, operation: str, key: str) -> PartRequest:
-        async def call(request: Callable[[Any], Awaitable[R]], deadline_s: float) -> R:
+        async def call(request: Callable[[Any], Awaitable[R]], deadline_s: float | None) -> R:
             return await self._call(operation, key, request, deadline_s)
 
         return call
