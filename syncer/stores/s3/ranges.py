@@ -34,6 +34,8 @@ from holdfast.syncer.stores.store import DOWNLOAD_ATTEMPTS, allowance_s, for_eac
 # not complete, so more at once would leave more to hash at the end.
 RANGE_BYTES = 8 << 20
 _AT_ONCE = 8
+# An answer may claim any size.
+_MOST_RANGES = 10_000
 # The hashing advances by at least a step, and at most a stretch, which is in a thread.
 _STEP_BYTES = 4 << 20
 _STRETCH_BYTES = 64 << 20
@@ -223,9 +225,10 @@ class RangedDownload:
             await arrival.begun.wait()
             size = arrival.size or 0
             limit.reschedule(asyncio.get_running_loop().time() + allowance_s(size))
+            each = max(RANGE_BYTES, -(-size // _MOST_RANGES))
             parts.extend(
-                Part(arrival=arrival, start=at, end=min(at + RANGE_BYTES, size))
-                for at in range(first.end or 0, size, RANGE_BYTES)
+                Part(arrival=arrival, start=at, end=min(at + each, size))
+                for at in range(first.end or 0, size, each)
             )
             await for_each(self._fetch, parts[1:], at_once=_AT_ONCE - 1)
 

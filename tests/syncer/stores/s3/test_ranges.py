@@ -264,6 +264,20 @@ async def test_another_range_than_the_one_asked_for_is_not_written(
         assert os.listdir(tmp_path) == []
 
 
+async def test_a_size_that_no_disk_has_is_an_error_soon(opened: Any, tmp_path: Path) -> None:
+    server = Ranged()
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        status, headers, body = answer
+        return status, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{10**18}"}, body
+
+    server.disturb = disturb
+    store = await opened(server)
+    with pytest.raises(StorageUnavailable):
+        await store.get("key", tmp_path / "new")
+    assert os.listdir(tmp_path) == []
+
+
 async def test_a_range_with_more_bytes_than_asked_for_is_refused(
     opened: Any, tmp_path: Path
 ) -> None:
