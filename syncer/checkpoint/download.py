@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +30,7 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import remove_tree
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
-from holdfast.syncer.stores.hashed import get_hashed
+from holdfast.syncer.stores.hashed import GetHashed, hashing
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, Store, check_key, for_each
 
@@ -204,12 +203,10 @@ async def fetch(store: Store, remote: Remote, target: Path) -> None:
 
 
 async def _download(store: Store, remote: Remote, target: Path) -> None:
-    await fetch_files(partial(get_hashed, store), remote, target)
+    await fetch_files(hashing(store), remote, target)
 
 
-async def fetch_files(
-    get: Callable[[ObjectInfo, Path, str | None], Awaitable[str]], remote: Remote, target: Path
-) -> None:
+async def fetch_files(get: GetHashed, remote: Remote, target: Path) -> None:
     """Download the files into the new directory `target`, and compare them with the manifest: the
     bytes of each as soon as it is there, and at the end whether all are.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +15,8 @@ from holdfast.syncer.errors import os_errors
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import opened
 from holdfast.syncer.stores.store import ObjectInfo, Store
+
+GetHashed = Callable[[ObjectInfo, Path, str | None], Awaitable[str]]
 
 _BUFFER_BYTES = 1 << 20
 # Hashed in less time than a thread takes to wake.
@@ -33,17 +36,21 @@ class HashesArrivals(Protocol):
         """
 
 
-async def get_hashed(store: Store, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
-    """The same for any store. Raises StorageError."""
-    if isinstance(store, HashesArrivals):
-        return await store.get_hashed(entry, target, algorithm)
-    size = await store.get(entry.key, target)
-    if algorithm is None:
-        return ""
-    with os_errors("read", str(target)):
-        if size <= _INLINE_BYTES:
-            return _hash_file(target, size, algorithm)
-        return await threads.call(lambda: _hash_file(target, size, algorithm))
+def hashing(store: Store) -> GetHashed:
+    """`get_hashed` of the store, or what does the same with any other."""
+    if isinstance(store, HashesArrivals):  # as slow as a request: not for each file
+        return store.get_hashed
+
+    async def get_and_hash(entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
+        size = await store.get(entry.key, target)
+        if algorithm is None:
+            return ""
+        with os_errors("read", str(target)):
+            if size <= _INLINE_BYTES:
+                return _hash_file(target, size, algorithm)
+            return await threads.call(lambda: _hash_file(target, size, algorithm))
+
+    return get_and_hash
 
 
 def _hash_file(path: Path, size: int, algorithm: str) -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError
 from holdfast.syncer.stores.arrow import ArrowStore
-from holdfast.syncer.stores.hashed import get_hashed
+from holdfast.syncer.stores.hashed import hashing
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.syncer.stores.store import ObjectInfo, Store
@@ -243,7 +243,7 @@ async def test_a_download_has_the_checksum_of_its_file(store: Store, tmp_path: P
     data = bytes(range(256)) * 1000
     await store.put("folder/x", data)
     target = tmp_path / "new"
-    found = await get_hashed(store, await entry_of(store, "folder/x"), target, "sha256")
+    found = await hashing(store)(await entry_of(store, "folder/x"), target, "sha256")
     assert found == hashlib.sha256(target.read_bytes()).hexdigest()
     assert target.read_bytes() == data
 
