@@ -15,6 +15,7 @@ from benchmarks import (
     batches,
     checkpoints,
     controller,
+    downloads,
     importing,
     machine,
     memory,
@@ -80,6 +81,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "checkpoint": checkpoints.measure,
     "s3": s3.measure,
     "uploads": uploads.measure,
+    "downloads": downloads.measure,
     "stalled": stalled.measure,
     "memory": memory.measure,
     "million": million.measure,
@@ -164,7 +166,9 @@ def _parser() -> argparse.ArgumentParser:
                         help=f"of {', '.join(BENCHMARKS)}")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
-    parser.add_argument("--long", action="store_true", help="5,100 trials for the flatness")
+    parser.add_argument(
+        "--long", action="store_true", help="5,100 trials for the flatness, 10 GB for downloads"
+    )
     parser.add_argument("--with-optuna", action="store_true",
                         help="page: also of optuna-dashboard; an hour for the export")  # fmt: skip
     parser.add_argument("--runs", type=int, metavar="N", help="turns of each (5; 1 if quick)")

@@ -31,7 +31,7 @@ from tests.rig.s3_server import (
     seaweed_server,
 )
 
-_BUCKET = "bucket"
+BUCKET = "bucket"
 _OURS, _COMMIT = "holdfast", "holdfast-commit"
 _RAW = ("aiobotocore", "boto3", "boto3-crt", "obstore")
 _NEEDS = {"boto3-crt": "awscrt"}
@@ -46,7 +46,7 @@ _PAIRS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sample:
+class Sample:
     wall_s: float
     cpu_s: float
     rss: float
@@ -65,9 +65,8 @@ class _Work:
 def measure(bench: Bench) -> list[Row]:
     works = _works(bench)
     rows: list[Row] = []
-    servers = {"seaweed": _seaweed} if has_seaweed() else {}
-    for name, served in (servers | {"moto": _moto, "rclone": _rclone}).items():
-        with served(bench) as (server, forget):
+    for name in [*(["seaweed"] if has_seaweed() else []), "moto", "rclone"]:
+        with SERVERS[name](bench) as (server, forget):
             for work in works:
                 rows += _rows(bench, name, server, forget, work)
     return rows
@@ -163,10 +162,10 @@ def _rows(
 def _row(
     work: str,
     unit: str,
-    samples: Mapping[str, Sequence[_Sample]],
+    samples: Mapping[str, Sequence[Sample]],
     reference_name: str,
     goal: Goal | None,
-    shape: Callable[[_Sample], float],
+    shape: Callable[[Sample], float],
 ) -> Row:
     return Row(
         work=work,
@@ -178,7 +177,7 @@ def _row(
     )
 
 
-def _difference(title: str, samples: Mapping[str, Sequence[_Sample]], reference_name: str) -> Row:
+def _difference(title: str, samples: Mapping[str, Sequence[Sample]], reference_name: str) -> Row:
     """The difference within pairs that ran one after the other.
 
     The true median is between the second smallest and the second largest of ten with 98%.
@@ -193,45 +192,49 @@ def _difference(title: str, samples: Mapping[str, Sequence[_Sample]], reference_
     )
 
 
-def _speed(work: _Work) -> Callable[[_Sample], float]:
+def _speed(work: _Work) -> Callable[[Sample], float]:
     return lambda sample: work.mebibytes / sample.wall_s
 
 
-def _cpu(sample: _Sample) -> float:
+def _cpu(sample: Sample) -> float:
     return sample.cpu_s
 
 
-def _memory(sample: _Sample) -> float:
+def _memory(sample: Sample) -> float:
     return sample.rss / MIB
 
 
-def _upload(server: S3Server, forget: Callable[[str], None], client: str, source: Path) -> _Sample:
+def _upload(server: S3Server, forget: Callable[[str], None], client: str, source: Path) -> Sample:
     prefix = uuid4().hex
-    environ = {
+    command = script("upload", client, server.endpoint, BUCKET, prefix, source)
+    told = finish(command, **credentials(server)).told
+    forget(prefix)
+    return Sample(wall_s=told["wall_s"], cpu_s=told["cpu_s"], rss=told["peak"])
+
+
+def credentials(server: S3Server) -> dict[str, str]:
+    """The environment of a client."""
+    return {
         "AWS_ACCESS_KEY_ID": server.access_key,
         "AWS_SECRET_ACCESS_KEY": server.secret_key,
         "AWS_DEFAULT_REGION": "us-east-1",
     }
-    command = script("upload", client, server.endpoint, _BUCKET, prefix, source)
-    told = finish(command, **environ).told
-    forget(prefix)
-    return _Sample(wall_s=told["wall_s"], cpu_s=told["cpu_s"], rss=told["peak"])
 
 
 @contextmanager
 def _seaweed(bench: Bench) -> Iterator[tuple[S3Server, Callable[[str], None]]]:
     with seaweed_server(bench.scratch()) as server:
         # It frees the space of single objects later.
-        yield server, lambda prefix: clear_bucket(server, _BUCKET)
+        yield server, lambda prefix: clear_bucket(server, BUCKET)
 
 
 @contextmanager
 def _moto(bench: Bench) -> Iterator[tuple[S3Server, Callable[[str], None]]]:
     with moto_server() as server:
-        make_bucket(server, _BUCKET)
+        make_bucket(server, BUCKET)
 
         async def forget(prefix: str) -> None:
-            store = Location.resolve(server.uri(f"{_BUCKET}/{prefix}"), None, {}).open_store()
+            store = Location.resolve(server.uri(f"{BUCKET}/{prefix}"), None, {}).open_store()
             await store.delete([entry.key for entry in await store.list()])
             await store.close()
 
@@ -241,7 +244,10 @@ def _moto(bench: Bench) -> Iterator[tuple[S3Server, Callable[[str], None]]]:
 @contextmanager
 def _rclone(bench: Bench) -> Iterator[tuple[S3Server, Callable[[str], None]]]:
     folder = bench.scratch()
-    (folder / _BUCKET).mkdir()
+    (folder / BUCKET).mkdir()
     with ExitStack() as stack:
         server = stack.enter_context(rclone_server(folder))
-        yield server, lambda prefix: shutil.rmtree(folder / _BUCKET / prefix, ignore_errors=True)
+        yield server, lambda prefix: shutil.rmtree(folder / BUCKET / prefix, ignore_errors=True)
+
+
+SERVERS = {"seaweed": _seaweed, "moto": _moto, "rclone": _rclone}

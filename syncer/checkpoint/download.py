@@ -27,8 +27,10 @@ from holdfast.syncer.errors import (
     UnusableFile,
     os_errors,
 )
+from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import remove_tree
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
+from holdfast.syncer.stores.hashed import GetHashed, hashing
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, Store, check_key, for_each
 
@@ -76,8 +78,16 @@ def with_store(location: Location, perform: Callable[[Store], Coroutine[Any, Any
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(session())
+        return _run(session())
     return _in_a_thread(session)
+
+
+def _run(session: Coroutine[Any, Any, R]) -> R:
+    """Run it on a loop that needs a quarter less CPU for a download than asyncio's own."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(session)
 
 
 def _in_a_thread(session: Callable[[], Coroutine[Any, Any, R]]) -> R:
@@ -92,7 +102,7 @@ def _in_a_thread(session: Callable[[], Coroutine[Any, Any, R]]) -> R:
 
     with ThreadPoolExecutor(1) as thread:
         try:
-            future = thread.submit(lambda: asyncio.run(noted()))
+            future = thread.submit(lambda: _run(noted()))
             # A signal just before the wait does not interrupt it, but is seen after it.
             while not wait([future], timeout=_LATEST_INTERRUPT_S).done:
                 continue
@@ -193,15 +203,35 @@ async def fetch(store: Store, remote: Remote, target: Path) -> None:
 
 
 async def _download(store: Store, remote: Remote, target: Path) -> None:
-    import anyio.to_thread
+    await fetch_files(hashing(store), remote, target)
 
-    wanted = [entry.key for entry in remote.entries if entry.key != MANIFEST_NAME]
-    empty = remote.manifest.empty_folders if remote.manifest is not None else ()
-    _make_folders(target, [*(key.rpartition("/")[0] for key in wanted), *empty])
-    await for_each(lambda key: store.get(key, target / key), wanted, at_once=_AT_ONCE)
-    if remote.manifest is not None:
-        whole = remote.manifest
-        await anyio.to_thread.run_sync(lambda: manifests.check(target, whole, deep=True))
+
+async def fetch_files(get: GetHashed, remote: Remote, target: Path) -> None:
+    """Download the files into the new directory `target`, and compare them with the manifest: the
+    bytes of each as soon as it is there, and at the end whether all are.
+
+    `get` downloads an object to a new file, and returns its checksum. Raises StorageError.
+    """
+    known = remote.manifest
+    wanted = [entry for entry in remote.entries if entry.key != MANIFEST_NAME]
+    empty = known.empty_folders if known is not None else ()
+    _make_folders(target, [*(entry.key.rpartition("/")[0] for entry in wanted), *empty])
+    problems: list[str] = []
+
+    async def fetch_one(entry: ObjectInfo) -> None:
+        path = target / entry.key
+        if known is None or known.checksum_of(entry.key) is None:
+            await get(entry, path, None)
+        elif problem := known.change(entry.key, await get(entry, path, known.algorithm)):
+            problems.append(problem)
+
+    if known is not None and known.unknown_algorithm:
+        raise ManifestMismatch(str(target), [known.unknown_algorithm])
+    await for_each(fetch_one, wanted, at_once=_AT_ONCE)
+    if problems:
+        raise ManifestMismatch(str(target), sorted(problems))
+    if known is not None:
+        await threads.call(lambda: manifests.check(target, known))
 
 
 async def _check_same(store: Store, remote: Remote) -> None:

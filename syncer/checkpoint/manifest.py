@@ -77,6 +77,24 @@ class Manifest:
     def total_bytes(self) -> int:
         return sum(fact.size for fact in self.files.values())
 
+    @property
+    def unknown_algorithm(self) -> str:
+        """Why no checksum can be compared; "" if they can."""
+        if self.algorithm in hashlib.algorithms_available:
+            return ""
+        return f"checksums are {self.algorithm!r}, which this Python cannot compute"
+
+    def checksum_of(self, name: str) -> str | None:
+        """The checksum that the file must have; None if it may have any."""
+        fact = None if name == METADATA_NAME else self.files.get(name)
+        return None if fact is None else fact.checksum
+
+    def change(self, name: str, checksum: str) -> str:
+        """What is wrong with a file that has this checksum; "" if nothing is."""
+        if checksum == self.checksum_of(name):
+            return ""
+        return f"{name} has a different {self.algorithm} checksum: its bytes changed"
+
     def to_bytes(self) -> bytes:
         """The manifest as JSON bytes."""
         document: dict[str, Any] = {
@@ -248,14 +266,14 @@ def check(directory: str | os.PathLike[str], manifest: Manifest, *, deep: bool =
 
 
 def _changed(found: Mapping[str, TreeEntry], manifest: Manifest) -> Iterator[str]:
-    if manifest.algorithm not in hashlib.algorithms_available:
-        yield f"checksums are {manifest.algorithm!r}, which this Python cannot compute"
+    if problem := manifest.unknown_algorithm:
+        yield problem
         return
-    for name, fact in manifest.files.items():
-        if name == METADATA_NAME or fact.checksum is None:
+    for name in manifest.files:
+        if manifest.checksum_of(name) is None:
             continue
-        if _checksum(found[name].path, manifest.algorithm) != fact.checksum:
-            yield f"{name} has a different {manifest.algorithm} checksum: its bytes changed"
+        if problem := manifest.change(name, _checksum(found[name].path, manifest.algorithm)):
+            yield problem
 
 
 def _hash_durably(path: str, forcing: Forcing) -> FileFact:

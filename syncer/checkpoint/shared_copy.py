@@ -25,7 +25,7 @@ from uuid import uuid4
 from holdfast.syncer.checkpoint.download import Remote, fetch, on_what_is_there, with_store
 from holdfast.syncer.errors import StorageError, StorageRefused, os_errors
 from holdfast.syncer.files.durable import remove_leftovers_in, remove_tree
-from holdfast.syncer.files.tree import bytes_below
+from holdfast.syncer.files.tree import growth_below
 from holdfast.syncer.stores.location import Location
 
 _COPY = re.compile(r"([0-9a-f]{32})(\.\w+)?")
@@ -105,7 +105,7 @@ def _enter(copy: Path, location: Location, remote: Remote) -> tuple[Path, int]:
     Raises BlockingIOError if another process holds its gate and makes no progress.
     """
     partial = copy.with_name(f"{copy.name}.partial")
-    with _gate(copy, _STALLED_S, progress=lambda: bytes_below(str(partial))):
+    with _gate(copy, _STALLED_S, progress=lambda: growth_below(str(partial))):
         if not copy.is_dir():
             remove_tree(partial)
             try:

@@ -72,11 +72,18 @@ def _path_of(descriptor: int) -> str:
 @contextmanager
 def opened(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of the file or folder, for the duration of the block. Raises OSError."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def new_file(path: str | os.PathLike[str]) -> Iterator[int]:
+    """A descriptor of a new file, to write and to read. Raises OSError."""
+    with opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as descriptor:
+        yield descriptor
 
 
 def fsync_path(path: str | os.PathLike[str]) -> None:

@@ -8,7 +8,7 @@ pipes and devices are refused.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from holdfast.names import is_utf8
@@ -59,26 +59,38 @@ def walk(directory: str | os.PathLike[str], operation: str) -> Iterator[TreeEntr
 def bytes_below(path: str) -> int:
     """The bytes of a file, or of all files below a folder. Links are not followed, and files that
     are removed meanwhile do not count."""
+    return _sum_below(path, lambda facts: facts.st_size)
+
+
+def growth_below(path: str) -> int:
+    """A number that changes whenever files below a folder grow, or holes in them are filled.
+
+    Some file systems count the blocks later than the size.
+    """
+    return _sum_below(path, lambda facts: facts.st_size + facts.st_blocks)
+
+
+def _sum_below(path: str, count: Callable[[os.stat_result], int]) -> int:
     if os.path.islink(path):
-        return _file_bytes(path)
+        return _count(path, count)
     total = 0
     try:
         with os.scandir(path) as found:
             for item in found:
                 if item.is_dir(follow_symlinks=False):
-                    total += bytes_below(item.path)
+                    total += _sum_below(item.path, count)
                 else:
-                    total += _file_bytes(item.path)
+                    total += _count(item.path, count)
     except NotADirectoryError:
-        return _file_bytes(path)
+        return _count(path, count)
     except FileNotFoundError:
         pass
     return total
 
 
-def _file_bytes(path: str) -> int:
+def _count(path: str, count: Callable[[os.stat_result], int]) -> int:
     try:
-        return os.lstat(path).st_size
+        return count(os.lstat(path))
     except FileNotFoundError:
         return 0
 

@@ -16,6 +16,7 @@ from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, Stora
 from holdfast.syncer.files.durable import is_leftover, unique
 from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.stores.claim import Claim
+from holdfast.syncer.stores.hashed import hashing
 from holdfast.syncer.stores.plain_files import read_object
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, PutsBatches, Store, for_each
 
@@ -60,6 +61,7 @@ class OwnedStore:
         self._experiment_id = experiment_id
         self._parallel = parallel
         self._slots = asyncio.Semaphore(parallel)
+        self._get_hashed = hashing(store)
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
         self._ahead: asyncio.Task[None] | None = None
@@ -323,6 +325,11 @@ class OwnedStore:
         async with self._slots:
             target.parent.mkdir(parents=True, exist_ok=True)
             await self._store.get(key, target)
+
+    async def get_hashed(self, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
+        """Get a new file and its checksum; the number of simultaneous downloads is limited."""
+        async with self._slots:
+            return await self._get_hashed(entry, target, algorithm)
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete objects. Checks the claim again, because this process may have been suspended

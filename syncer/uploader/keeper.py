@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.syncer.artifacts.mirror import Mirror
 from holdfast.syncer.artifacts.restore_artifacts import restore_artifacts
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.download import Remote, fetch_files
 from holdfast.syncer.checkpoint.manifest import Manifest, TrialProgress
 from holdfast.syncer.checkpoint.removals import LocalRemovals
 from holdfast.syncer.checkpoint.shared_copy import remove_unread
@@ -28,7 +30,7 @@ from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.files.unforced import BytesLost
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.retry import Furthest, StorageRetry
-from holdfast.syncer.stores.store import check_key
+from holdfast.syncer.stores.store import ObjectInfo, check_key
 
 # One per core for hashing, and a few more that wait for the disk.
 _SEALED_AT_ONCE = min(32, (os.cpu_count() or 1) + 4)
@@ -168,23 +170,27 @@ class Keeper:
         if self._storage is None:
             await threads.call(lambda: manifest.verify(self._settings.root / folder))
             return
-        storage, found = await self._committed_files(folder)
-        data = await storage.read(f"{folder}/{MANIFEST_NAME}")
-        sizes = {key.removeprefix(f"{folder}/"): size for key, size in found.items()}
-        if problems := Manifest.from_bytes(data, folder).differences(sizes):
-            raise ManifestMismatch(folder, problems)
+        await self._find_committed(folder)
 
-    async def _committed_files(self, folder: str) -> tuple[OwnedStore, dict[str, int]]:
-        """The storage, and the keys of a committed checkpoint there with sizes. Raises
-        NotStored."""
+    async def _find_committed(self, folder: str) -> tuple[OwnedStore, Remote, bytes]:
+        """The storage, a committed checkpoint there, and its manifest as it is. Raises NotStored,
+        ManifestMismatch."""
         storage = self._storage
         if storage is None:
             raise NotStored("find", folder, "this experiment has no other storage")
-        found = await storage.sizes(folder)
-        if f"{folder}/{MANIFEST_NAME}" not in found:
+        found = {
+            check_key(entry.key.removeprefix(f"{folder}/")): entry
+            for entry in await storage.list(folder)
+        }
+        if MANIFEST_NAME not in found:
             await storage.check(at_once=True)
             raise NotStored("find", folder, "it has no manifest, so it was never committed")
-        return storage, found
+        data = await storage.read(f"{folder}/{MANIFEST_NAME}")
+        made = Manifest.from_bytes(data, folder)
+        if problems := made.differences({name: entry.size for name, entry in found.items()}):
+            raise ManifestMismatch(folder, problems)
+        entries = tuple(replace(entry, key=name) for name, entry in found.items())
+        return storage, Remote(entries=entries, manifest=made), data
 
     async def fetch(self, folder: str) -> None:
         """Download a checkpoint from storage to the local tree.
@@ -195,15 +201,18 @@ class Keeper:
         await self._retry.until_done(f"fetch {folder}", lambda: self._fetch(folder))
 
     async def _fetch(self, folder: str) -> None:
-        storage, keys = await self._committed_files(folder)
+        storage, remote, written = await self._find_committed(folder)
         target = self._settings.root / folder
         partial = target.with_name(f"{TEMPORARY}{unique()}")
+
+        async def get(entry: ObjectInfo, path: Path, algorithm: str | None) -> str:
+            there = replace(entry, key=f"{folder}/{entry.key}")
+            return await storage.get_hashed(there, path, algorithm)
+
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for key in keys:
-                    name = check_key(key.removeprefix(f"{folder}/"))
-                    tasks.create_task(storage.download(key, partial / name))
-            await threads.call(lambda: _verify(partial))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            await fetch_files(get, remote, partial)
+            (partial / MANIFEST_NAME).write_bytes(written)
             await threads.call(lambda: remove_tree(target))
             partial.rename(target)
         finally:
@@ -299,9 +308,3 @@ def _is_sealed_at(directory: Path, progress: TrialProgress) -> bool:
         return manifest.verify(directory, deep=True).progress == progress
     except (NotStored, ManifestMismatch):
         return False
-
-
-def _verify(directory: Path) -> None:
-    """Compare all bytes with the manifest, and create the empty folders, which no store has."""
-    for name in manifest.verify(directory, deep=True).empty_folders:
-        (directory / check_key(name)).mkdir(parents=True, exist_ok=True)

@@ -1,26 +1,22 @@
-"""The bodies of requests, which are read from memory or a file, and of answers, which become
-files."""
+"""The bodies of requests, which are read from memory or a file."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageUnavailable, os_errors
-from holdfast.syncer.files.durable import new_file_for, opened, write_all
-from holdfast.syncer.stores.store import allowance_s
+from holdfast.syncer.files.durable import opened
 
 R = TypeVar("R")
 
 _READ_INLINE_BYTES = 64 << 10
 _SMALL_BYTES = 64 << 10
-_ANSWER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,25 +100,3 @@ def from_source(perform: Callable[[], R], where: str) -> R:
             return perform()
     except EOFError as error:
         raise StorageUnavailable("put", where, str(error)) from error
-
-
-async def download(s3: Any, bucket_key: Mapping[str, str], target: Path) -> int:
-    """Download an object and return its size. Raises what botocore raises, and
-    StorageUnavailable."""
-    got = 0
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(_ANSWER_S) as deadline:
-        answer = await s3.get_object(**bucket_key)
-        size = int(answer["ContentLength"])
-        deadline.reschedule(loop.time() + allowance_s(size))
-        with new_file_for(target) as file:
-            async with answer["Body"] as body:
-                # Written on the loop: a chunk goes to the page cache in less time than a thread
-                # takes to wake.
-                async for chunk in body.iter_chunks(1 << 20):
-                    write_all(file.fileno(), chunk)
-                    got += len(chunk)
-            if got != size:
-                cause = f"{got} of {size} bytes arrived"
-                raise StorageUnavailable("get", bucket_key["Key"], cause)
-    return got

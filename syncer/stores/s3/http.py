@@ -1,7 +1,8 @@
 """A minimal HTTP/1.1 client with reused connections, for requests with short answers.
 
 It is for thousands of small requests, for which an HTTP library takes most of the CPU. httptools
-(llhttp) parses the answers. Any problem raises ConnectionError, and the caller uses botocore.
+(llhttp) parses the answers. A large body goes straight from the kernel's buffer to its sink. Any
+problem raises ConnectionError, and the caller uses botocore.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.dataclass import dataclass
 
@@ -17,6 +18,21 @@ _CONNECT_S = 5.0
 # After a burst of requests, only this many idle connections stay open, and not for long.
 _MOST_IDLE = 16
 _IDLE_S = 10.0
+# One buffer for all connections: what it has is used before the next one receives.
+_BUFFER_BYTES = 256 << 10
+_MOVES_EVERY_S = 1.0
+# The answers whose body a sink takes.
+_BODIES = (200, 206)
+
+
+class Sink(Protocol):
+    """Takes the body of a successful answer. What it raises, the request raises."""
+
+    def begin(self, headers: Mapping[str, str]) -> None:
+        """Called before the body. Header names are lower case."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Take the next bytes, which are not valid after the call."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +51,7 @@ class Lines:
         self._host, self._port, self._tls = host, port, tls
         self._idle: list[_Line] = []
         self._all: set[_Line] = set()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     @property
     def waiting(self) -> int:
@@ -49,15 +66,20 @@ class Lines:
         body: bytes | memoryview,
         *,
         deadline_s: float,
+        sink: Sink | None = None,
     ) -> Answer:
-        """Send a request and return the answer. Raises ConnectionError, also after the deadline:
-        the server may still have performed the request."""
+        """Send a request and return the answer, whose body goes to the `sink` if there is one;
+        then the deadline restarts as long as bytes arrive.
+
+        Raises ConnectionError, also after the deadline: the server may still have performed the
+        request."""
         line = await self._free()
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
         head = "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode()
         try:
-            async with asyncio.timeout(deadline_s):
-                answer = await line.ask(head, body, is_head=method == "HEAD")
+            async with asyncio.timeout(deadline_s) as deadline:
+                extended = None if sink is None else _Extending(sink, deadline, deadline_s)
+                answer = await line.ask(head, body, is_head=method == "HEAD", sink=extended)
         except TimeoutError as error:
             line.cut()
             raise ConnectionError(f"no answer within {deadline_s:g} s") from error
@@ -95,7 +117,7 @@ class Lines:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 _, line = await asyncio.get_running_loop().create_connection(
-                    lambda: _Line(self._all), self._host, self._port, ssl=self._tls
+                    lambda: _Line(self._all, self._buffer), self._host, self._port, ssl=self._tls
                 )
         except OSError as error:  # a TimeoutError is one, and ssl.SSLError too
             raise ConnectionError(f"no connection: {error}") from error
@@ -104,12 +126,30 @@ class Lines:
         return line
 
 
-class _Line(asyncio.Protocol):
+class _Extending:
+    """A sink that restarts a deadline."""
+
+    def __init__(self, sink: Sink, deadline: asyncio.Timeout, deadline_s: float) -> None:
+        self._deadline, self._deadline_s = deadline, deadline_s
+        self._loop = asyncio.get_running_loop()
+        self._moved_at = self._loop.time()
+        self.begin, self._write = sink.begin, sink.write
+
+    def write(self, data: bytes | memoryview) -> None:
+        now = self._loop.time()
+        if now - self._moved_at >= _MOVES_EVERY_S:
+            self._moved_at = now
+            self._deadline.reschedule(now + self._deadline_s)
+        self._write(data)
+
+
+class _Line(asyncio.BufferedProtocol):
     """One connection, with one request at a time."""
 
-    def __init__(self, among: set[_Line]) -> None:
+    def __init__(self, among: set[_Line], buffer: memoryview) -> None:
         """`among` contains this object as long as the connection is open."""
         self._among = among
+        self._buffer = buffer
         self.is_open = False
         self.used_at = 0.0
         self.is_gone = asyncio.Event()
@@ -118,8 +158,20 @@ class _Line(asyncio.Protocol):
         self._is_head = False
         self._answer = Answer()
         self._arrived: asyncio.Future[Answer] | None = None
+        self._sink: Sink | None = None
+        # The bytes of the body that are still to come to the sink; None if it was not begun, or
+        # has no known length.
+        self._left: int | None = None
+        self._is_streamed = False
 
-    async def ask(self, head: bytes, body: bytes | memoryview, *, is_head: bool = False) -> Answer:
+    async def ask(
+        self,
+        head: bytes,
+        body: bytes | memoryview,
+        *,
+        is_head: bool = False,
+        sink: Sink | None = None,
+    ) -> Answer:
         """Send a request. The answer to a HEAD ends after its headers, which say how long the body
         of another request's answer is."""
         import httptools
@@ -128,7 +180,8 @@ class _Line(asyncio.Protocol):
             raise ConnectionError("the connection broke off")
         self._answer, self._parser = Answer(), httptools.HttpResponseParser(self)
         arrived: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._arrived, self._is_head = arrived, is_head
+        self._arrived, self._is_head, self._sink = arrived, is_head, sink
+        self._left, self._is_streamed = None, False
         if len(body) <= 1 << 16:
             self._transport.write(head + bytes(body))
         else:
@@ -138,6 +191,7 @@ class _Line(asyncio.Protocol):
             return await arrived
         finally:  # an idle connection keeps nothing of the last request
             self._answer, self._parser, self._arrived = Answer(), None, None
+            self._sink = None
 
     def cut(self) -> None:
         self.is_open = False
@@ -147,23 +201,50 @@ class _Line(asyncio.Protocol):
         self._transport = transport
         self.is_open = True
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         import httptools
 
         if self._arrived is None or self._arrived.done():
             self.cut()  # there was no request
+            return
+        data = self._buffer[:nbytes]
+        if self._left:
+            self._stream(data)
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(ConnectionError(f"the answer is not HTTP: {error}"))
 
+    def _stream(self, data: memoryview) -> None:
+        """Pass on a part of a body whose length is known, without the parser, which copies it."""
+        assert self._left is not None
+        if len(data) > self._left:
+            self._fail(ConnectionError("the answer is longer than it says"))
+        elif self._give(data) and self._left == 0:
+            self._complete()
+
+    def _give(self, data: bytes | memoryview) -> bool:
+        """Whether the sink took it."""
+        assert self._sink is not None
+        try:
+            self._sink.write(data)
+        except Exception as error:  # `ask` raises it
+            self._fail(error)
+            return False
+        if self._left is not None:
+            self._left -= len(data)
+        return True
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(ConnectionError(f"the connection broke off: {exc}"))
         self._among.discard(self)
         self.is_gone.set()
 
-    def _fail(self, error: ConnectionError) -> None:
+    def _fail(self, error: Exception) -> None:
         self.is_open = False
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_exception(error)
@@ -174,17 +255,38 @@ class _Line(asyncio.Protocol):
         self._answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, data: bytes) -> None:
-        self._answer.body += data
+        if not self._is_streamed:
+            self._answer.body += data
+        elif self.is_open:
+            self._give(data)
 
     def on_headers_complete(self) -> None:
         if self._is_head:
             self.on_message_complete()
+        elif self._sink is not None and self._parser.get_status_code() in _BODIES:
+            self._begin(self._sink)
+
+    def _begin(self, sink: Sink) -> None:
+        headers = self._answer.headers
+        try:
+            sink.begin(headers)
+        except Exception as error:  # `ask` raises it
+            self._fail(error)
+            return
+        self._is_streamed = True
+        length = headers.get("content-length", "")
+        if length.isdigit() and "transfer-encoding" not in headers:
+            self._left = int(length)
 
     def on_message_complete(self) -> None:
         self._answer.status = self._parser.get_status_code()
         if self._answer.status < 200:  # an interim answer; the final one follows
             self._answer = Answer()
             return
+        self._complete()
+
+    def _complete(self) -> None:
+        self._answer.status = self._parser.get_status_code()
         if not self._parser.should_keep_alive():
             self.is_open = False
         if self._arrived is not None and not self._arrived.done():

@@ -33,10 +33,10 @@ _MARK = "holdfast-put"
 
 
 class PartRequest(Protocol):
-    """Performs a request with a deadline, and translates its errors."""
+    """Performs a request with a deadline, if it has none itself, and translates its errors."""
 
     def __call__(
-        self, request: Callable[[Any], Awaitable[R]], deadline_s: float
+        self, request: Callable[[Any], Awaitable[R]], deadline_s: float | None
     ) -> Awaitable[R]: ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +15,10 @@ from holdfast.syncer.errors import (
     StorageError,
     StorageRefused,
     StorageUnavailable,
+    os_errors,
 )
-from holdfast.syncer.files.durable import is_leftover
-from holdfast.syncer.stores.s3.body import Body, download, from_source, read_body, read_source
+from holdfast.syncer.files.durable import is_leftover, new_file, new_file_for
+from holdfast.syncer.stores.s3.body import Body, from_source, read_body, read_source
 from holdfast.syncer.stores.s3.checksums import Checksums
 from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket, open_direct
 from holdfast.syncer.stores.s3.delete import Deletion
@@ -51,8 +52,8 @@ from holdfast.syncer.stores.s3.put import (
     is_etag_of,
     put_whole,
 )
+from holdfast.syncer.stores.s3.ranges import RangedDownload
 from holdfast.syncer.stores.store import (
-    DOWNLOAD_ATTEMPTS,
     LOOKUP_S,
     ObjectInfo,
     PutResult,
@@ -66,8 +67,7 @@ from holdfast.syncer.stores.store import (
 R = TypeVar("R")
 
 _IN_FLIGHT_BYTES = 64 << 20
-# For a request with a deadline of its own.
-_OWN_DEADLINE = None
+_DOWNLOADS_AT_ONCE = 16
 
 
 class S3Store:
@@ -92,6 +92,7 @@ class S3Store:
         self._honours_conditions: bool | None = None
         self._budget = BufferBudget(_IN_FLIGHT_BYTES)
         self._buffers = Buffers()
+        self._arriving = asyncio.Semaphore(_DOWNLOADS_AT_ONCE)
         self._checksums = Checksums()
         self._unfinished = UnfinishedUploads(self._prefix, self.where, self._abort)
 
@@ -239,18 +240,21 @@ class S3Store:
         await abort(self._caller("abort", key), {**self._bucket_key(key), "UploadId": upload_id})
 
     async def get(self, key: str, target: Path) -> int:
-        bucket_key = self._bucket_key(key)
+        with os_errors("get", self._shown(key)), new_file_for(target) as file:
+            return (await self._download(key, file.fileno()).perform())[0]
 
-        async def attempt() -> int:
-            return await self._call(
-                "get", key, lambda s3: download(s3, bucket_key, target), _OWN_DEADLINE
-            )
+    async def get_hashed(self, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
+        with os_errors("get", self._shown(entry.key)), new_file(target) as descriptor:
+            return (await self._download(entry.key, descriptor).perform(entry.size, algorithm))[1]
 
-        for _ in range(DOWNLOAD_ATTEMPTS - 1):
-            # botocore retries requests, but not bodies that end early.
-            with suppress(StorageUnavailable):
-                return await attempt()
-        return await attempt()
+    def _download(self, key: str, descriptor: int) -> RangedDownload:
+        return RangedDownload(
+            call=self._caller("get", key),
+            slots=self._arriving,
+            bucket_key=self._bucket_key(key),
+            where=self._shown(key),
+            descriptor=descriptor,
+        )
 
     async def read(self, key: str) -> bytes:
         bucket_key = self._bucket_key(key)
@@ -333,7 +337,7 @@ class S3Store:
             raise translated(error, operation, self._shown(key), self._secrets) from error
 
     def _caller(self, operation: str, key: str) -> PartRequest:
-        async def call(request: Callable[[Any], Awaitable[R]], deadline_s: float) -> R:
+        async def call(request: Callable[[Any], Awaitable[R]], deadline_s: float | None) -> R:
             return await self._call(operation, key, request, deadline_s)
 
         return call

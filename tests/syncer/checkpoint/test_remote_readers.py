@@ -34,6 +34,7 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.s3 import ranges
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.s3_server import S3Server
 
@@ -237,6 +238,35 @@ def test_on_s3_what_is_not_whole_is_invisible_and_what_is_not_ours_is_read(
     assert (Path(theirs.to_directory()) / "model.pt").read_bytes() == b"content"
 
 
+@pytest.mark.server
+def test_on_s3_one_other_byte_in_any_range_is_an_error_that_names_the_file(
+    moto: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 1000)
+    content, folder = os.urandom(4500), tmp_path / "made"
+    folder.mkdir()
+    write(folder, content)
+    (folder / "empty").mkdir()
+    manifest.write(folder)
+    location = Location.resolve(moto.uri("bucket/remote-readers/ranges"), None, {})
+
+    async def put(name: str, data: bytes) -> None:
+        store = location.open_store()
+        await store.put(name, data)
+        await store.close()
+
+    for name in (*NAMES, MANIFEST_NAME):
+        asyncio.run(put(name, (folder / name).read_bytes()))
+    copy = Path(Checkpoint.from_location(location).to_directory(tmp_path / "copy"))
+    assert {name: (copy / name).read_bytes() for name in NAMES} == dict.fromkeys(NAMES, content)
+    assert (copy / "empty").is_dir()
+    for at in (0, 2500, 4499):
+        asyncio.run(put(NAMES[1], content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]))
+        with pytest.raises(ManifestMismatch, match=r"model\.pt has a different sha256"):
+            Checkpoint.from_location(location).to_directory(tmp_path / "other")
+    assert sorted(os.listdir(tmp_path)) == ["copy", "made", "temporary"]
+
+
 @pytest.mark.parametrize(
     ("path", "levels", "above"),
     [
@@ -340,6 +370,7 @@ from holdfast.syncer.checkpoint import download
 from holdfast.syncer.checkpoint import shared_copy
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.s3 import ranges
 
 class DistantFileSystem(LocalFileSystem):
     cachable = False

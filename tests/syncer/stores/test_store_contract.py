@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import os
 import resource
@@ -17,6 +18,7 @@ import pytest
 
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError
 from holdfast.syncer.stores.arrow import ArrowStore
+from holdfast.syncer.stores.hashed import hashing
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.syncer.stores.store import ObjectInfo, Store
@@ -235,6 +237,15 @@ async def test_head_tells_size_and_absence(store: Store) -> None:
     assert (entry.key, entry.size) == ("folder/x", 4)
     assert await store.head("folder/y") is None
     assert await store.head("folder") is None
+
+
+async def test_a_download_has_the_checksum_of_its_file(store: Store, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 1000
+    await store.put("folder/x", data)
+    target = tmp_path / "new"
+    found = await hashing(store)(await entry_of(store, "folder/x"), target, "sha256")
+    assert found == hashlib.sha256(target.read_bytes()).hexdigest()
+    assert target.read_bytes() == data
 
 
 async def test_what_is_not_there_is_not_stored(store: Store, tmp_path: Path) -> None:

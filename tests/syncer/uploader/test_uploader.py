@@ -641,7 +641,7 @@ async def test_a_download_that_fails_leaves_nothing_here(kept: Kept) -> None:
     await uploader.open()
     await uploader.commit("t1", 0, FOLDER)
     await uploader.discard([FOLDER])
-    at = store.operations + 2  # after the listing
+    at = store.operations + 3  # after the listing and the manifest
     store.disturb(at=at, fault=Fault.FAIL)
     with pytest.raises(StorageRefused):
         await uploader.fetch(FOLDER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -165,8 +166,9 @@ async def test_the_short_way_checks_certificates(
 
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
         ways.append(is_direct(head))
-        return 200, {"ETag": f'"{md5(body)}"'}, b""
+        return 200, {"ETag": f'"{md5(body)}"'}, large if method == "GET" else b""
 
+    large = os.urandom(1 << 20)
     certificate, context = certified(tmp_path)
     monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
     scripted.location(respond)
@@ -176,7 +178,9 @@ async def test_the_short_way_checks_certificates(
     store: Store = Location.resolve(uri, None, {}).open_store()
     for name in ["a", "b"]:
         await store.put(name, b"bytes" * 20_000)
-    assert ways == [False, True]
+    assert await store.get("large", tmp_path / "large") == len(large)
+    assert (tmp_path / "large").read_bytes() == large
+    assert ways == [False, True, True]
     await store.close()
     server.close()
     await server.wait_closed()

@@ -1,0 +1,487 @@
+"""Downloads in ranges: from servers that keep to HTTP, and from those that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from holdfast.syncer.errors import StorageError, StorageUnavailable
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.s3 import http, ranges
+from holdfast.syncer.stores.s3.ranges import ObjectReplaced
+from holdfast.syncer.stores.store import ObjectInfo, Store
+from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.faults.ills import Ill, Some
+from tests.rig.s3_server import S3Server
+
+pytestmark = pytest.mark.anyio
+
+SIZE = 4500
+OLD, NEW = os.urandom(SIZE), os.urandom(SIZE)
+EACH = 1000
+
+
+class Scripted(Protocol):
+    requests: list[tuple[str, str]]
+
+    def location(self, respond: Callable[[str, str, str, bytes], Any]) -> Location: ...
+
+
+class Ranged:
+    """A server with one object, which a test may disturb; notes the ranges that it is asked for.
+
+    `disturb(start, end, answer)` may return another answer to the range.
+    """
+
+    def __init__(self, content: bytes = OLD, etag: str | None = '"old"') -> None:
+        self.content, self.etag = content, etag
+        self.asked: list[tuple[int, int]] = []
+        self.conditions: list[str | None] = []
+        self.disturb: Callable[[int, int, Any], Any] = lambda start, end, answer: answer
+
+    def __call__(self, method: str, path: str, head: str, body: bytes) -> Any:
+        if not path.startswith("/bucket/x/key"):
+            return 200, {"ETag": '"first"'}, b"first"
+        condition = re.search(r"(?i)\r\nif-match: ([^\r]+)", head)
+        self.conditions.append(condition[1] if condition else None)
+        found = re.search(r"(?i)\r\nrange: bytes=(\d+)-(\d+)", head)
+        etag = {"ETag": self.etag} if self.etag else {}
+        if found is None:
+            self.asked.append((0, len(self.content)))
+            return self.disturb(0, len(self.content), (200, etag, self.content))
+        start, end = int(found[1]), min(int(found[2]) + 1, len(self.content))
+        self.asked.append((start, end))
+        if start >= len(self.content):
+            return 416, {}, b"<Error><Code>InvalidRange</Code></Error>"
+        if condition and condition[1] != self.etag:
+            return 412, {}, b"<Error><Code>PreconditionFailed</Code></Error>"
+        extent = {"Content-Range": f"bytes {start}-{end - 1}/{len(self.content)}"}
+        return self.disturb(start, end, (206, {**etag, **extent}, self.content[start:end]))
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "RANGE_BYTES", EACH)
+    monkeypatch.setattr(ranges, "_STEP_BYTES", 300)
+
+
+@pytest.fixture(params=["direct", "botocore"])
+async def opened(request: pytest.FixtureRequest, scripted: Scripted) -> Any:
+    """Opens the store; its requests avoid botocore, or are anonymous and do not."""
+    stores: list[Store] = []
+
+    async def open_store(server: Ranged) -> Store:
+        location = scripted.location(server)
+        if request.param == "botocore":
+            uri = f"s3://bucket/x?endpoint_override=http://127.0.0.1:{port(scripted)}"
+            location = Location.resolve(f"{uri}&anonymous=true", None, {})
+        store = location.open_store()
+        stores.append(store)
+        await store.read("first")
+        return store
+
+    yield open_store
+    for store in stores:
+        await store.close()
+
+
+def port(scripted: Any) -> int:
+    return int(scripted.port)
+
+
+async def hashed(store: Any, target: Path, size: int = SIZE) -> str:
+    return str(await store.get_hashed(ObjectInfo(key="key", size=size), target, "sha256"))
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+RANGES = [(0, 1000), (1000, 2000), (2000, 3000), (3000, 4000), (4000, 4500)]
+
+
+async def test_an_object_arrives_in_ranges_of_the_first_ones_etag_and_is_hashed(
+    opened: Any, tmp_path: Path
+) -> None:
+    server = Ranged()
+    store = await opened(server)
+    assert await hashed(store, tmp_path / "new") == sha256(OLD)
+    assert (tmp_path / "new").read_bytes() == OLD
+    assert sorted(server.asked) == RANGES
+    assert server.conditions == [None, *['"old"'] * 4]
+
+
+async def test_its_size_need_not_be_known(opened: Any, tmp_path: Path) -> None:
+    server = Ranged()
+    store = await opened(server)
+    assert await store.get("key", tmp_path / "new") == SIZE
+    assert (tmp_path / "new").read_bytes() == OLD
+    assert sorted(server.asked) == RANGES
+
+
+@pytest.mark.parametrize("size", [0, 1, EACH])
+async def test_a_small_object_takes_one_request(opened: Any, tmp_path: Path, size: int) -> None:
+    server = Ranged(OLD[:size])
+    store = await opened(server)
+    assert await hashed(store, tmp_path / "new", size) == sha256(OLD[:size])
+    assert server.asked == [(0, size)]
+    assert await store.get("key", tmp_path / "again") == size
+    assert (tmp_path / "again").read_bytes() == OLD[:size]
+
+
+async def test_a_range_that_breaks_off_is_asked_for_again_from_there(
+    opened: Any, tmp_path: Path
+) -> None:
+    server = Ranged()
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        if start not in (0, 1000, 1600):
+            return answer
+        status, headers, body = answer
+        return (
+            status,
+            {"Content-Length": str(len(body)), "Connection": "close", **headers},
+            body[:600],
+        )
+
+    server.disturb = disturb
+    store = await opened(server)
+    assert await hashed(store, tmp_path / "new") == sha256(OLD)
+    again = [(600, 1000), (1600, 2000)]
+    assert sorted(server.asked) == sorted([*RANGES, *again])
+
+
+async def test_one_that_breaks_off_each_time_is_an_error_and_leaves_no_file(
+    opened: Any, tmp_path: Path
+) -> None:
+    server = Ranged()
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        status, headers, body = answer
+        headers = {"Content-Length": str(len(body)), "Connection": "close", **headers}
+        return answer if start < 2000 or start >= 3000 else (status, headers, body[:100])
+
+    server.disturb = disturb
+    store = await opened(server)
+    with pytest.raises(StorageUnavailable):
+        await store.get("key", tmp_path / "new")
+    assert os.listdir(tmp_path) == []
+    assert {start for start, _ in server.asked if 2000 < start < 3000} >= {2100, 2200}
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+async def test_of_an_object_that_is_replaced_meanwhile_only_the_new_one_arrives(
+    opened: Any, tmp_path: Path, is_checked: bool
+) -> None:
+    """Some servers ignore the condition."""
+    server = Ranged()
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        server.disturb = lambda start, end, answer: answer
+        server.content, server.etag = NEW, '"new"'
+        return answer
+
+    server.disturb = disturb
+    if not is_checked:
+        respond = server.__call__
+        plain: Any = lambda method, path, head, body: respond(  # noqa: E731
+            method, path, re.sub(r"(?i)\r\nif-match: [^\r]+", "", head), body
+        )
+    else:
+        plain = server
+    store = await opened(plain)
+    assert await hashed(store, tmp_path / "new") == sha256(NEW)
+    assert (tmp_path / "new").read_bytes() == NEW
+
+
+async def test_a_shorter_object_leaves_nothing_of_the_longer_one(
+    opened: Any, tmp_path: Path
+) -> None:
+    server = Ranged()
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        server.disturb = lambda start, end, answer: answer
+        server.content, server.etag = NEW[:1500], '"new"'
+        return answer
+
+    server.disturb = disturb
+    store = await opened(server)
+    assert await hashed(store, tmp_path / "new") == sha256(NEW[:1500])
+    assert (tmp_path / "new").read_bytes() == NEW[:1500]
+
+
+async def test_one_that_changes_at_each_attempt_is_an_error(opened: Any, tmp_path: Path) -> None:
+    server = Ranged()
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        server.etag = f'"{len(server.asked)}"'
+        return answer
+
+    server.disturb = disturb
+    store = await opened(server)
+    with pytest.raises(ObjectReplaced, match="it was replaced meanwhile"):
+        await store.get("key", tmp_path / "new")
+    assert os.listdir(tmp_path) == []
+
+
+ODD_RANGES = [
+    "bytes 2001-3000/4500",
+    "bytes 2000-2998/4500",
+    "bytes 0-999/4500",
+    "bytes 2000-2999/5000",
+    "bytes 2000-2999/*",
+    "bytes 2999-2000/4500",
+    f"bytes 2000-2999/{10**18}9",
+    "words 2000-2999/4500",
+]
+
+
+async def test_another_range_than_the_one_asked_for_is_not_written(
+    opened: Any, tmp_path: Path
+) -> None:
+    server = Ranged()
+    store = await opened(server)
+    for extent in ODD_RANGES:
+
+        def disturb(start: int, end: int, answer: Any, extent: str = extent) -> Any:
+            status, headers, body = answer
+            if start != 2000:
+                return answer
+            return status, {**headers, "Content-Range": extent}, body
+
+        server.disturb = disturb
+        with pytest.raises(StorageUnavailable):
+            await store.get("key", tmp_path / "new")
+        assert os.listdir(tmp_path) == []
+
+
+async def test_a_size_that_no_disk_has_is_an_error_soon(opened: Any, tmp_path: Path) -> None:
+    server = Ranged()
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        status, headers, body = answer
+        return status, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{10**18}"}, body
+
+    server.disturb = disturb
+    store = await opened(server)
+    with pytest.raises(StorageUnavailable):
+        await store.get("key", tmp_path / "new")
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_range_with_more_bytes_than_asked_for_is_refused(
+    opened: Any, tmp_path: Path
+) -> None:
+    server = Ranged()
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        status, headers, body = answer
+        return status, headers, body + b"more"
+
+    server.disturb = disturb
+    store = await opened(server)
+    with pytest.raises(StorageUnavailable, match="more bytes came"):
+        await store.get("key", tmp_path / "new")
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_server_without_ranges_sends_all_in_one(opened: Any, tmp_path: Path) -> None:
+    server = Ranged()
+    server.disturb = lambda start, end, answer: (200, {"ETag": '"old"'}, OLD)
+    store = await opened(server)
+    assert await hashed(store, tmp_path / "new") == sha256(OLD)
+    assert server.asked == [(0, 1000)]
+
+
+async def test_a_server_that_answers_200_to_a_range_is_understood(
+    opened: Any, tmp_path: Path
+) -> None:
+    """rclone 1.75 does."""
+    server = Ranged()
+    server.disturb = lambda start, end, answer: (200, *answer[1:])
+    store = await opened(server)
+    assert await hashed(store, tmp_path / "new") == sha256(OLD)
+    assert sorted(server.asked) == RANGES
+
+
+async def test_without_an_etag_one_that_breaks_off_begins_again(
+    opened: Any, tmp_path: Path
+) -> None:
+    """The rest might be of another object."""
+    server = Ranged(OLD, etag=None)
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        if start != 1000:
+            return answer
+        server.content = NEW
+        server.disturb = lambda start, end, answer: answer
+        status, headers, body = answer
+        return (
+            status,
+            {"Content-Length": str(len(body)), "Connection": "close", **headers},
+            body[:600],
+        )
+
+    server.disturb = disturb
+    store = await opened(server)
+    assert await hashed(store, tmp_path / "new") == sha256(NEW)
+    assert (tmp_path / "new").read_bytes() == NEW
+
+
+async def test_a_full_disk_ends_it_at_once_and_leaves_no_file(
+    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite = os.pwrite
+
+    def refused(descriptor: int, data: Any, at: int) -> int:
+        if at >= 2000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data, at)
+
+    monkeypatch.setattr(os, "pwrite", refused)
+    server = Ranged()
+    store = await opened(server)
+    with pytest.raises(StorageError, match="No space left") as told:
+        await store.get("key", tmp_path / "new")
+    assert "Free some space" in told.value.advice
+    assert os.listdir(tmp_path) == []
+    assert sorted(set(server.asked)) == sorted(server.asked)  # none a second time
+
+
+async def test_a_cancelled_one_leaves_no_file_and_the_next_one_arrives(
+    opened: Any, tmp_path: Path
+) -> None:
+    server = Ranged()
+    reached = asyncio.Event()
+
+    def disturb(start: int, end: int, answer: Any) -> Any:
+        if start != 2000:
+            return answer
+        reached.set()
+        status, headers, body = answer
+        return status, {**headers, "Content-Length": str(len(body))}, body[:300]  # and no more
+
+    server.disturb = disturb
+    store = await opened(server)
+    for _ in range(3):  # more than the requests that are made at the same time
+        reached.clear()
+        getting = asyncio.create_task(store.get("key", tmp_path / "new"))
+        await reached.wait()
+        getting.cancel()
+        with suppress(asyncio.CancelledError):
+            await getting
+        assert os.listdir(tmp_path) == []
+    server.disturb = lambda start, end, answer: answer
+    assert await store.get("key", tmp_path / "new") == SIZE
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("server_name", ["moto", "rclone"])
+async def test_of_a_real_server_only_what_broke_off_comes_again(
+    server_name: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 256 << 10)
+    server: S3Server = request.getfixturevalue(server_name)
+    content = os.urandom((1 << 20) + 17)
+    proxy = FaultProxy(server.endpoint, Some(ill=Ill.TRUNCATED, at=3, times=2))
+    uri = server.uri("bucket/ranges").replace(server.endpoint, proxy.endpoint)
+    store = Location.resolve(uri, None, {}).open_store()
+    try:
+        await store.put("key", content)
+        assert await hashed(store, tmp_path / "new", len(content)) == sha256(content)
+        assert proxy.injected[Ill.TRUNCATED] == 2
+        assert sum(path.endswith("/key") for path in map(str, proxy.log)) == 1 + 5 + 2
+    finally:
+        await store.close()
+        proxy.close()
+
+
+class Deaf(asyncio.Transport):
+    """A connection on which nothing is sent."""
+
+    def write(self, data: object) -> None:
+        pass
+
+
+class Taken:
+    """A sink."""
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+        self.content = b""
+
+    def begin(self, headers: Any) -> None:
+        self.headers = dict(headers)
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.content += data
+
+
+@asynccontextmanager
+async def answered(*pieces: bytes) -> AsyncIterator[http.Lines]:
+    """Connections to a server that answers each request with these bytes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    lines = http.Lines("127.0.0.1", server.sockets[0].getsockname()[1], tls=None)
+    try:
+        yield lines
+    finally:
+        await lines.close()
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_body_in_chunks_reaches_its_sink_and_the_connection_serves_again() -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with answered(head, b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n") as lines:
+        for _ in range(2):
+            sink = Taken()
+            answer = await lines.ask("GET", "/x", {}, b"", deadline_s=30, sink=sink)
+            assert (answer.status, sink.content, bytes(answer.body)) == (200, b"abcde", b"")
+            assert lines.waiting == 1
+
+
+async def test_a_body_that_is_longer_than_announced_breaks_the_connection() -> None:
+    buffer = memoryview(bytearray(100))
+    line = http._Line(set(), buffer)
+    line.connection_made(Deaf())
+    sink = Taken()
+    asking = asyncio.create_task(line.ask(b"", b"", sink=sink))
+    await asyncio.sleep(0)
+    for piece in (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab", b"cdefg"):
+        buffer[: len(piece)] = piece
+        line.buffer_updated(len(piece))
+    with pytest.raises(ConnectionError, match="longer than it says"):
+        await asking
+    assert (sink.content, line.is_open) == (b"ab", False)
+
+
+async def test_the_deadline_restarts_as_long_as_bytes_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "_MOVES_EVERY_S", 0.0)
+    async with asyncio.timeout(0.0) as passed:
+        http._Extending(Taken(), passed, 60.0).write(b"x")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert not passed.expired()
