@@ -10,6 +10,7 @@ import csv
 import errno
 import io
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -18,6 +19,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import EVENTS_PREFIX, EVENTS_SUFFIX
 from holdfast.experiment.projector import tensorboard
+from holdfast.experiment.records.file_notes import Written
 from holdfast.experiment.records.rows import flatten_row
 from holdfast.syncer.files.durable import remove_file, replace_file
 from holdfast.syncer.files.regular import open_regular, regular_descriptor
@@ -26,7 +28,8 @@ from holdfast.syncer.files.regular import open_regular, regular_descriptor
 # many are held in memory (55 MB).
 _FREE_CELLS = 200_000
 _MOST_HELD_CELLS = 1_000_000
-
+# A cell may be a list of a thousand numbers.
+_LONGEST_CELL = 1 << 30
 
 _USAGE = "usage"
 
@@ -50,13 +53,29 @@ class Row:
 
 
 class AppendFile:
-    """A file of known size that grows at its end."""
+    """A file of known size and CRC-32 that grows at its end."""
 
-    __slots__ = ("path", "size")
+    __slots__ = ("crc32", "path", "size")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.size = 0
+        self.size = self.crc32 = 0
+
+    @property
+    def written(self) -> Written:
+        return Written(size=self.size, crc32=self.crc32)
+
+    def copy(self, folder: str, known: Written) -> None:
+        """Begin with the `known` bytes of the file of this name in a folder, which may be longer.
+        Raises OSError; FileChanged if it does not begin with them."""
+        if not known.size:
+            return
+        path = _moved(self.path, folder)
+        with open_regular(path) as file:
+            data = file.read(known.size) if known.size <= os.fstat(file.fileno()).st_size else b""
+        if Written.of(data) != known:
+            raise FileChanged(path)
+        self.append(data)
 
     def append(self, data: bytes) -> None:
         """Append bytes. Raises OSError; FileChanged if the file's size is not the known one."""
@@ -72,6 +91,7 @@ class AppendFile:
         finally:
             os.close(descriptor)
         self.size += len(data)
+        self.crc32 = zlib.crc32(data, self.crc32)
 
     def _write(self, descriptor: int, data: memoryview) -> None:
         try:
@@ -91,10 +111,14 @@ class AppendFile:
         if size == self.size:
             return
         if size:
-            replace_file(self.path, self.head(size))
+            self._replace(self.head(size))
         else:
             remove_file(self.path)
-        self.size = size
+            self.size = self.crc32 = 0
+
+    def _replace(self, data: bytes) -> None:
+        replace_file(self.path, data)
+        self.size, self.crc32 = len(data), zlib.crc32(data)
 
     def head(self, size: int) -> bytes:
         """The first `size` bytes. Raises FileChanged if the file is shorter."""
@@ -154,6 +178,20 @@ class ProgressTable(AppendFile):
         is_cheap = self.rewritten + cells <= _FREE_CELLS + 2 * taken
         return is_cheap or self._cells_held >= _MOST_HELD_CELLS
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether no row is held back."""
+        return not self._held
+
+    def copy_rows(self, folder: str, known: Written, rows: int) -> None:
+        """Begin with these rows, as `copy` does."""
+        self.copy(folder, known)
+        if self.size:
+            csv.field_size_limit(_LONGEST_CELL)
+            with open(self.path, encoding="utf-8", newline="") as file:
+                self.columns.update(dict.fromkeys(next(csv.reader(file))))
+        self.rows, self._width = rows, len(self.columns)
+
     def finish(self) -> None:
         """Write the rows that are held back."""
         rows, self._held = self._held, []
@@ -187,7 +225,7 @@ class ProgressTable(AppendFile):
         self.rows = rows
 
     def _rewrite(self, rows: int) -> None:
-        csv.field_size_limit(1 << 30)  # a cell may be a list of a thousand numbers
+        csv.field_size_limit(_LONGEST_CELL)
         reader = csv.reader(io.StringIO(self.head(self.size).decode(), newline=""))
         narrow = len(next(reader))
         padding = [""] * (len(self.columns) - narrow)
@@ -197,21 +235,19 @@ class ProgressTable(AppendFile):
         writer.writerows([*row, *padding] for row in islice(reader, rows))
         self._width = len(self.columns)
         self.rewritten += rows * self._width
-        data = text.getvalue().encode()
-        replace_file(self.path, data)
-        self.size = len(data)
+        self._replace(text.getvalue().encode())
 
 
 class EventCurves(AppendFile):
     """The event file of TensorBoard, created with the first row."""
 
-    __slots__ = ("_emptied", "_folder", "_named_at")
+    __slots__ = ("_folder", "emptied_at", "named_at")
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
         self._folder = folder
-        self._named_at = 0
-        self._emptied = ""
+        # The numbers in the names of the file and of the one that `restart` has emptied.
+        self.named_at = self.emptied_at = 0
 
     def add(self, config: Mapping[str, Any], rows: Sequence[Row], ending: bytes = b"") -> None:
         parts = [tensorboard.scalars(_charted(row), row.iteration, row.at) for row in rows]
@@ -225,7 +261,14 @@ class EventCurves(AppendFile):
     def move(self, folder: str) -> None:
         super().move(folder)
         self._folder = folder
-        self._emptied = self._emptied and _moved(self._emptied, folder)
+
+    def copy_named(self, folder: str, known: Written, named_at: int, emptied_at: int) -> None:
+        """Begin with the event file of this number, as `copy` does."""
+        self.named_at, self.emptied_at = named_at, emptied_at
+        self.path = self._path(named_at)
+        self.copy(folder, known)
+        if emptied_at:
+            replace_file(self._path(emptied_at), b"")
 
     def adopt(self, folder: str, step: int) -> None:
         """Copy the newest event file in `folder` up to this step."""
@@ -240,7 +283,7 @@ class EventCurves(AppendFile):
             except ValueError:  # damaged: later rows are charted nevertheless
                 continue
             if kept:
-                self._named_at = int(number)
+                self.named_at = int(number)
                 self.path = f"{self._folder}/{name}"
                 self.append(kept)
                 return
@@ -253,20 +296,23 @@ class EventCurves(AppendFile):
         """
         if size == self.size:
             return
-        kept, old = self.head(size), self.path
-        if self._emptied:
-            remove_file(self._emptied)
+        kept, old, old_at = self.head(size), self.path, self.named_at
+        if self.emptied_at:
+            remove_file(self._path(self.emptied_at))
+        self.size = self.crc32 = 0
         if size:
             self.path = self._named(now)
-            replace_file(self.path, kept)
+            self._replace(kept)
         os.truncate(old, 0)
-        self._emptied = old
-        self.size = size
+        self.emptied_at = old_at
 
     def _named(self, now: float) -> str:
-        self._named_at = max(int(now), self._named_at + 1)
+        self.named_at = max(int(now), self.named_at + 1)
+        return self._path(self.named_at)
+
+    def _path(self, at: int) -> str:
         # No host in the name: rewritten on another machine, the file replaces the one in storage.
-        return f"{self._folder}/{EVENTS_PREFIX}{self._named_at}{EVENTS_SUFFIX}"
+        return f"{self._folder}/{EVENTS_PREFIX}{at}{EVENTS_SUFFIX}"
 
 
 def _charted(row: Row) -> Mapping[str, Any]:

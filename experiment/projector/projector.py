@@ -182,6 +182,7 @@ class Projector:
             boot_id=self._boot,
             unwritten=tuple(unwritten),
             unswept=self._folders.unswept(fold.machine),
+            files=self._files.notes(fold.machine),
         )
 
     def _save(self, taken: Snapshot) -> None:
@@ -210,7 +211,7 @@ class Projector:
         The state at the `end` is already known. The snapshot lists the trials whose files are not
         yet as at the end.
         """
-        self._files.close_ended(fold.machine, forget=False)
+        self._files.close_ended(fold.machine, stale, forget=False)
         done = {
             trial_id
             for trial_id in self._files.settle_ended()
@@ -247,24 +248,34 @@ class Projector:
         """Continue from a snapshot.
 
         If only the projector crashed, the files of trials that were final by then are intact.
-        Files of trials that ran since may be torn, behind, or ahead of the snapshot. After a crash
-        of the system all files may be, because they are not flushed to the disk.
+        Files of trials that ran since may be torn, behind, or ahead of the snapshot: they continue
+        from what it notes of them. Without a note they are rewritten from the beginning. After a
+        crash of the system all files are, because they are not flushed to the disk.
         """
         is_same_boot = bool(self._boot) and taken.boot_id == self._boot
-        stale = {*taken.unwritten, *_unfinished(taken.machine)}
-        if not is_same_boot:
-            stale |= taken.machine.trials.keys()
-        fold = Fold(taken.machine, taken.position, taken.begun_at)
+        stale = set(taken.unwritten if is_same_boot else taken.machine.trials)
+        # The earlier lines of a policy's log follow only from the records since the beginning.
+        is_continued = is_same_boot and not self._layout.policy_log.exists()
         before = dict(taken.machine.trials)
-        for event, _, _ in fold.run(self._layout.journal, stop):
+        if is_continued and taken.files is not None:
+            self._files.resume(before, taken.files, except_for=stale)
+        stale |= _unfinished(taken.machine) - {*self._files.alive}
+        fold = Fold(taken.machine, taken.position, taken.begun_at)
+        for event, now, trial in self._records(fold, stop, None):
             subject = subject_of(event)
-            if subject and not isinstance(event, INVISIBLE):
+            if subject is None or subject in stale:
+                continue
+            if is_continued:
+                after = fold.machine.trials[subject]
+                self._files.apply(event, now, trial, after, anew=True)
+            elif not isinstance(event, INVISIBLE):
                 stale.add(subject)
-        stale |= _unfinished(fold.machine)
+        if is_continued:
+            self._settle(fold.machine)
+        stale |= self._files.behind.keys() | (_unfinished(fold.machine) - {*self._files.alive})
         clean = _clean(taken, before, fold.machine) - stale
         self._folders.begin(fold.machine, clean)
-        # The earlier lines of a policy's log follow only from the records since the beginning.
-        if not stale and is_same_boot and not self._layout.policy_log.exists():
+        if is_continued and not stale:
             return fold
         unswept = self._folders.unswept(fold.machine)
         end = replace(taken, boot_id=self._boot, unswept=unswept)
@@ -302,11 +313,15 @@ class Projector:
             trial_id = subject_of(event)
             if trial_id is not None and trial_id in trial_ids:
                 self._files.apply(event, now, before, fold.machine.trials[trial_id], anew=True)
+        self._settle(fold.machine)
+        return fold
+
+    def _settle(self, machine: Machine) -> None:
+        """Put what was rewritten in place."""
         self._files.flush()
         self._files.settle()
         self._write_log(self._log.settle)
-        self._files.close_ended(fold.machine)
-        return fold
+        self._files.close_ended(machine)
 
     def _records(
         self, fold: Fold, stop: Position | None, save: Callable[[Fold], None] | None

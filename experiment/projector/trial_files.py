@@ -12,9 +12,9 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import (
     ERROR,
     PARAMS,
@@ -33,6 +33,7 @@ from holdfast.experiment.projector.append_files import (
     ProgressTable,
     Row,
 )
+from holdfast.experiment.records.file_notes import FileNotes, FilesNote, Mark, Written
 from holdfast.experiment.records.fold import failure_of
 from holdfast.experiment.records.rows import (
     CONFIG,
@@ -99,12 +100,49 @@ class TrialFiles:
         if after.status.is_final and not before.status.is_final:
             self._end(after, now, forget=not anew)
 
-    def close_ended(self, machine: Machine, *, forget: bool = True) -> None:
-        """Close files of trials that ended without an event, as waiting ones do when stopped."""
+    def close_ended(
+        self, machine: Machine, among: Container[str] | None = None, *, forget: bool = True
+    ) -> None:
+        """Close files of trials that ended without an event, as waiting ones do when stopped.
+
+        `among`: only of these trials."""
         for trial_id in self.alive:
+            if among is not None and trial_id not in among:
+                continue
             trial = machine.trials[trial_id]
             if trial.status.is_final:
                 self._end(trial, machine.now, forget=forget)
+
+    def notes(self, machine: Machine) -> FileNotes | None:
+        """What continues the files that are as at this state of the machine; None for none."""
+        found = (
+            record.note(machine.trials[trial_id]) for trial_id, record in self._records.items()
+        )
+        trials = tuple(note for note in found if note is not None)
+        if not trials:
+            return None
+        return FileNotes(
+            with_curves=self._with_tensorboard, with_config=self._with_config, trials=trials
+        )
+
+    def resume(
+        self, trials: Mapping[str, Trial], notes: FileNotes, *, except_for: Container[str]
+    ) -> None:
+        """Continue the files of these trials from the state of which there are `notes`.
+
+        The files are copied, and the copies replace them in `settle`, as with `anew`. A trial
+        whose files do not begin as its note says is given up.
+        """
+        if (notes.with_curves, notes.with_config) != (self._with_tensorboard, self._with_config):
+            return
+        for note in notes.trials:
+            trial = trials.get(note.trial_id)
+            if not (trial is None or trial.status.is_final or trial.trial_id in except_for):
+                self._resume(trial, note)
+
+    def _resume(self, trial: Trial, note: FilesNote) -> None:
+        self.create(trial.spec, anew=True)
+        self._with(trial.trial_id, lambda record: record.resume(trial, note))
 
     def create(self, spec: TrialSpec, *, anew: bool = False) -> None:
         """Create the directory and params.json.
@@ -198,15 +236,6 @@ class TrialFiles:
 _ASIDE = f"{TEMPORARY}{0:016x}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """The sizes of the files after the row of a checkpoint was written."""
-
-    results: int = 0
-    rows: int = 0
-    curves: int = 0
-
-
 class _TrialRecord:
     """The files of one trial."""
 
@@ -220,7 +249,7 @@ class _TrialRecord:
         self._progress = ProgressTable(f"{folder}/{PROGRESS}")
         self._errors = AppendFile(f"{folder}/{ERROR}")
         self._curves = EventCurves(folder) if with_tensorboard else None
-        self._marks = {0: _Mark()}
+        self._marks = {0: Mark()}
         self._waiting: list[Row] = []
         self.has_ended = False
         # What the attempt had used before its next row; empty if that is not known anew.
@@ -251,6 +280,38 @@ class _TrialRecord:
         self._errors.append(errors_until(f"{self.folder}/{ERROR}", trial))
         if self._curves:
             self._curves.adopt(self.folder, trial.iteration)
+
+    def note(self, trial: Trial) -> FilesNote | None:
+        """What `resume` needs to continue the files at this state of the trial; None if they are
+        not complete, or will not stay where they are."""
+        is_in_place = self._write_folder == self.folder and not self.has_ended
+        is_complete = self._progress.is_complete and not self._waiting
+        if not (is_in_place and is_complete and trial.config == self._config):
+            return None
+        curves = self._curves
+        return FilesNote(
+            trial_id=trial.trial_id,
+            results=self._results.written,
+            progress=self._progress.written,
+            rows=self._progress.rows,
+            errors=self._errors.written,
+            curves=curves.written if curves else Written(),
+            curves_at=curves.named_at if curves else 0,
+            emptied_at=curves.emptied_at if curves else 0,
+            marks=tuple(self._marks.values()),
+            usage=self.usage or None,
+        )
+
+    def resume(self, trial: Trial, note: FilesNote) -> None:
+        """Copy what the existing files had at this state of the trial."""
+        self._write_params_if_changed(trial)
+        self._results.copy(self.folder, note.results)
+        self._progress.copy_rows(self.folder, note.progress, note.rows)
+        self._errors.copy(self.folder, note.errors)
+        if self._curves:
+            self._curves.copy_named(self.folder, note.curves, note.curves_at, note.emptied_at)
+        self._marks |= {mark.iteration: mark for mark in note.marks}
+        self.usage = note.usage or {}
 
     def _write_params_if_changed(self, trial: Trial) -> None:
         if trial.config != self._config:
@@ -295,7 +356,12 @@ class _TrialRecord:
         """Remember the sizes, to which the trial may be rolled back."""
         self.flush()
         curves = self._curves.size if self._curves else 0
-        self._marks[iteration] = _Mark(self._results.size, self._progress.rows, curves)
+        self._marks[iteration] = Mark(
+            iteration=iteration,
+            results=self._results.size,
+            rows=self._progress.rows,
+            curves=curves,
+        )
         if len(self._marks) > 2 * len(trial.checkpoints) + 8:
             kept = {0, *(checkpoint.iteration for checkpoint in trial.checkpoints)}
             self._marks = {at: mark for at, mark in self._marks.items() if at in kept}
@@ -315,11 +381,11 @@ class _TrialRecord:
             self._curves.restart(mark.curves, now)
         self._write_params_if_changed(trial)
 
-    def _extended(self, mark: _Mark, iteration: int) -> _Mark:
+    def _extended(self, mark: Mark, iteration: int) -> Mark:
         """The mark of a clone, which resumes at another trial's iteration and keeps its own rows
         up to there."""
         if mark.results == self._results.size:
-            return mark
+            return replace(mark, iteration=iteration)
         data = self._results.head(self._results.size)[mark.results :]
         try:
             lines = [json.loads(line) for line in data.splitlines()]
@@ -331,7 +397,12 @@ class _TrialRecord:
             # Another program has written JSON that is not a row.
             raise FileChanged(self._results.path) from error
         size = sum(map(len, data.splitlines(keepends=True)[: sum(kept)]))
-        return _Mark(mark.results + size, mark.rows + sum(kept), curves)
+        return Mark(
+            iteration=iteration,
+            results=mark.results + size,
+            rows=mark.rows + sum(kept),
+            curves=curves,
+        )
 
     def fail(self, text: str) -> None:
         self._errors.append(text.encode())

@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
+from holdfast.experiment.records.file_notes import FileNotes
 from holdfast.experiment.records.journal_start import JournalStart, find_beginning
 from holdfast.experiment.records.snapshot_text import Hook, parse
 from holdfast.names import shown
@@ -64,7 +65,8 @@ class Snapshot:
     `begun_at` is when this run of the experiment began (seconds since the epoch) and gives the
     file its name. `unwritten` are trials whose files were behind the journal. `unswept` are the
     folders of trials in which a process may have left something that a restore removes; None if
-    that is not known of any.
+    that is not known of any. `files` continue the files of trials that have not ended; None if
+    they have to be written anew.
     """
 
     machine: Machine
@@ -73,6 +75,7 @@ class Snapshot:
     boot_id: str
     unwritten: tuple[str, ...] = ()
     unswept: tuple[str, ...] | None = None
+    files: FileNotes | None = None
 
     @property
     def position(self) -> Position:
@@ -191,6 +194,7 @@ def _encode(taken: Snapshot) -> bytes:
         boot_id=taken.boot_id,
         unwritten=taken.unwritten,
         unswept=taken.unswept,
+        files=taken.files,
         machine=snapshot(taken.machine),
     )
     head = to_fields(file)
@@ -269,6 +273,7 @@ def _decoded(text: str, hook: Hook | None) -> Snapshot:
         boot_id=file.boot_id,
         unwritten=tuple(file.unwritten),
         unswept=None if file.unswept is None else tuple(file.unswept),
+        files=file.files,
     )
 
 
@@ -292,6 +297,7 @@ class SnapshotFile:
     boot_id: str
     unwritten: Sequence[str]
     unswept: Sparse[Sequence[FolderName] | None] = None
+    files: Sparse[FileNotes | None] = None
     machine: Annotated[dict[str, Any], Stored(_as_it_is)]
 
 
