@@ -303,7 +303,10 @@ class _TrialRecord:
         )
 
     def resume(self, trial: Trial, note: FilesNote) -> None:
-        """Copy what the existing files had at this state of the trial."""
+        """Copy what the existing files had at this state of the trial. Raises OSError; FileChanged
+        if that is not what they begin with."""
+        if not note.is_possible:
+            raise FileChanged(self.folder)
         self._write_params_if_changed(trial)
         self._results.copy(self.folder, note.results)
         self._progress.copy_rows(self.folder, note.progress, note.rows)

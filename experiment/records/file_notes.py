@@ -48,12 +48,22 @@ class FilesNote:
     results: Written
     progress: Written
     rows: Count
-    errors: Sparse[Written] = Written()
-    curves: Sparse[Written] = Written()
+    errors: Written
+    curves: Written
     curves_at: Sparse[Count] = 0
     emptied_at: Sparse[Count] = 0
     marks: Sparse[Sequence[Mark]] = ()
     usage: Sparse[Mapping[str, float] | None] = None
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there are no more rows than bytes, and no marks behind the end of a file."""
+        return self.rows <= self.progress.size and all(
+            mark.results <= self.results.size
+            and mark.rows <= self.rows
+            and mark.curves <= self.curves.size
+            for mark in self.marks
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
