@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.experiment.folder import layout
 from holdfast.names import UnsafeName, folder_name, inner_path, plain_name, printable, shown
-from holdfast.syncer.artifacts.plan import INDEX_NAME, LISTING_NAME
+from holdfast.syncer.artifacts.plan import ENDED_NAME, INDEX_NAME, LISTING_NAME
 from holdfast.syncer.files.tree import MANIFEST_NAME
 
 HOSTILE = st.text(st.sampled_from("./\\ab\0\n\x1b~ \u202e\ud800-"), max_size=12)
@@ -62,7 +62,16 @@ def test_what_is_not_a_plain_name_is_refused(name: object) -> None:
             layout.STAGING,
             layout.NODES,
         ),
-        *(INDEX_NAME, LISTING_NAME, MANIFEST_NAME, ".epochs", ".tmp-1", ".hidden", "Journal"),
+        *(
+            ENDED_NAME,
+            INDEX_NAME,
+            LISTING_NAME,
+            MANIFEST_NAME,
+            ".epochs",
+            ".tmp-1",
+            ".hidden",
+            "Journal",
+        ),
         f"{layout.SNAPSHOT_PREFIX}2026.json",
         f"{layout.VARIANTS_PREFIX}2026.json",
         f"{layout.CURSOR_PREFIX}x.json",

@@ -57,6 +57,7 @@ def open_journal_writer(
             "config_in_rows": plan.settings.config_in_rows,
             "snapshot_period_s": plan.settings.snapshot_period_s,
             "remembers_clean": plan.remote is None and plan.engine is None,
+            "tells_written": plan.remote is not None,
         },
         list(plan.lock.claim),
         plan.settings.disk_deadline_s,
@@ -136,6 +137,7 @@ def open_uploads(
         sync=plan.sync,
         transport=transport,
         where=plan.location.public,
+        machine=controller.machine,
     )
     return uploads
 

@@ -26,7 +26,7 @@ from holdfast.experiment.folder.layout import (
 )
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.artifacts.plan import INDEX_NAME
+from holdfast.syncer.artifacts.plan import ENDED_NAME, INDEX_NAME
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
 
@@ -83,7 +83,7 @@ def check_folder(folder: Path) -> None:
 def is_written(name: str) -> bool:
     """Whether a run writes this name into the experiment's own folder on this machine, in addition
     to the folders of trials."""
-    ours = (JOURNAL, CONTROL, MIRROR_OF, MIRROR_AT, INDEX_NAME)
+    ours = (JOURNAL, CONTROL, MIRROR_OF, MIRROR_AT, INDEX_NAME, ENDED_NAME)
     is_one = name in ours or name.startswith(LOCK)
     return is_one or is_the_experiments(name)
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.pace import Pace
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.syncer.journal.journal import Position
 
@@ -37,12 +38,14 @@ def serve(
 
     Messages in: `["upto", segment, offset]`, `["close"]`. Messages out: `["trouble", text]` each
     time files cannot be written; `["progress", bytes, bytes in all]` of the journal once a second;
-    `["done", is_complete]` after `close`: whether everything is written.
+    with `tells_written` as often `["written", segment, offset]`: all files are as the journal up
+    to there; `["done", is_complete]` after `close`: whether everything is written.
     """
     progress = _Progress(connection, clock)
     _Server(
         connection,
         Projector(layout, settings, clock, check_ownership=check_ownership, progress=progress),
+        Pace(_TELL_EVERY_S, clock, at_once=True) if settings.tells_written else None,
     ).serve()
 
 
@@ -65,9 +68,12 @@ class _Progress:
 class _Server:
     """Handles the controller's messages."""
 
-    def __init__(self, connection: ProjectorConnection, projector: Projector) -> None:
+    def __init__(
+        self, connection: ProjectorConnection, projector: Projector, telling: Pace | None
+    ) -> None:
         self._connection = connection
         self._projector = projector
+        self._telling = telling
         self._troubled = False
 
     def serve(self) -> None:
@@ -76,6 +82,7 @@ class _Server:
                 case ["upto", int(segment), int(offset)]:
                     stop = Position(segment, offset)
                     self._attempt(partial(self._projector.catch_up, stop), self._projector.tend)
+                    self._tell_written()
                 case ["tick"]:
                     self._attempt(self._projector.tend)
                 case None:
@@ -131,6 +138,13 @@ class _Server:
         if trouble and not self._troubled:
             self._send(["trouble", trouble])
         self._troubled = trouble is not None
+
+    def _tell_written(self) -> None:
+        if self._telling is None or self._troubled or not self._telling.is_due:
+            return
+        with self._telling:
+            place = self._projector.position
+            self._send(["written", place.segment, place.offset])
 
     def _send(self, message: list[Any]) -> None:
         with suppress(ConnectionError):  # the controller is gone

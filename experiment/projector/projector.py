@@ -53,13 +53,15 @@ class ProjectorSettings:
 
     `remembers_clean`: a snapshot says in which folders a later run has to look for leftovers.
     Only processes that the projector knows of may write into the folders: no node, and no uploader
-    of a storage elsewhere, which has an index in each.
+    of a storage elsewhere, which has an index in each. `tells_written`: the controller hears how
+    far the files are, once a second.
     """
 
     tensorboard: bool = True
     config_in_rows: bool = True
     snapshot_period_s: float = 10.0
     remembers_clean: bool = False
+    tells_written: bool = False
 
 
 class Projector:

@@ -19,7 +19,7 @@ from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import silent_for
-from holdfast.syncer.journal.journal import Journal, Position, Unsynced, segment_name
+from holdfast.syncer.journal.journal import START, Journal, Position, Unsynced, segment_name
 
 # How long the projector collects rows before it writes them: the delay for readers of result.json.
 _NUDGE_S = 0.05
@@ -76,6 +76,8 @@ class JournalWriter:
         self._is_written: asyncio.Future[bool] = self._loop.create_future()
         self._heard: asyncio.Future[None] = self._loop.create_future()
         self._on_progress: Callable[[int, int], None] = lambda done, total: None
+        # The files of trials are as the journal says up to here.
+        self.written = START
         self._followers: list[Callable[[Position], None]] = []
 
     @property
@@ -262,6 +264,8 @@ class JournalWriter:
             case ["done", bool(is_complete)]:
                 if not self._is_written.done():
                     self._is_written.set_result(is_complete)
+            case ["written", int(segment), int(offset)]:
+                self.written = max(self.written, Position(segment, offset))
             case ["progress", int(done), int(total)]:
                 self._on_progress(done, total)
                 if not self._heard.done():
@@ -315,7 +319,10 @@ class JournalWriter:
                 self._projector.kill()
                 break
         await self._projector.close(has_finished=done.done())
-        return done.done() and done.result()
+        is_written = done.done() and done.result()
+        if is_written:
+            self.written = self.position
+        return is_written
 
     async def close(self) -> None:
         """Flush and close the journal, after the last sync."""

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.uploads.ended_trials import EndedTrials
 from holdfast.experiment.uploads.host import UploadsHost
 from holdfast.experiment.uploads.keeper_routes import KeeperRoutes
 from holdfast.experiment.uploads.node_keepers import NodeKeepers, NodeTransport
@@ -19,6 +20,7 @@ from holdfast.experiment.uploads.waiting import Caller, WaitingCheckpoints
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
+from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.config import SyncConfig
@@ -47,9 +49,11 @@ class Uploads:
         is_remote: bool,
         transport: NodeTransport | None = None,
         where: str = "",
+        machine: Machine | None = None,
     ) -> None:
         """`begins` is the journal's segment in which the experiment begins. `transport` reaches
-        the nodes, None on one machine; `where` names the storage in messages."""
+        the nodes, None on one machine; `where` names the storage in messages. `machine` has the
+        trials; None if the uploader looks at all folders each time."""
         self._uploader = uploader
         self._journal_writer = journal_writer
         self._host = host
@@ -70,6 +74,7 @@ class Uploads:
             sync=sync,
             is_timed=is_remote or self.nodes.has_nodes,
         )
+        self._ended = EndedTrials(machine) if machine is not None and is_remote else None
         self._restores_artifacts = sync.restore_artifacts
         self.brings_artifacts = sync.restore_artifacts and is_remote
         self._upload: UploadProgress | None = None
@@ -172,12 +177,22 @@ class Uploads:
                 self.nodes.mirror(folders, artifacts=True)
             case _:
                 self.nodes.mirror(None, artifacts=False)
+                self._tell_ended()
         self._uploader.send(message)
+
+    def _tell_ended(self) -> None:
+        """Before a publication: storage may have the folders of these trials as they are."""
+        if self._ended is not None:
+            journal = self._journal_writer
+            for words in self._ended.news(journal.position, journal.written):
+                self._uploader.send(["ended", words])
 
     def resend_state(self) -> None:
         """Repeat the waiting orders for an uploader that replaces one that died."""
         self.routes.repeat()
         self._upload = None
+        if self._ended is not None:
+            self._ended.forget()
         self._publishing.order_again()
         if self._close_order is not None:
             self._uploader.send(self._close_order)

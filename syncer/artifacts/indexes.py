@@ -32,6 +32,11 @@ class Indexes:
             index = FolderIndex("")
         self._known = {"": index}
 
+    @property
+    def since(self) -> int:
+        """The first of the consecutive claims under which this tree's indexes were written."""
+        return self._files.since
+
     async def of(self, folder: str) -> FolderIndex:
         """The index of a folder."""
         loaded = await threads.call(partial(self.read_unknown, folder))

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.syncer.artifacts.ended_folders import EndedFolders
 from holdfast.syncer.artifacts.indexes import Indexes
 from holdfast.syncer.artifacts.plan import (
     LISTING_NAME,
@@ -72,6 +74,7 @@ class Mirror:
         self._retry = retry
         self._tell = tell
         self.indexes = Indexes(settings.root, self._warn)
+        self.ended = EndedFolders(settings.root)
         self.skipped = SkippedFiles(self._warn)
 
     async def open(self, *, is_continued: bool) -> None:
@@ -80,14 +83,23 @@ class Mirror:
         claim = self._storage.claimed
         assert claim is not None
         await self.indexes.open(claim, is_continued=is_continued)
+        with suppress(OSError):  # without the notes, each folder is looked at once more
+            await threads.call(partial(self.ended.open, self.indexes.since))
 
     def _warn(self, text: str) -> None:
         self._tell(["warning", text])
 
     async def send_records(self, trials: Sequence[str] | None = None) -> None:
-        """Upload changed records, of all folders or of the trials in these. Raises
-        StorageError."""
-        await self._send("records", trials)
+        """Upload changed records, of the trials in these folders; None for all that storage may
+        not have as they are. Raises StorageError."""
+        words = dict(self.ended.told)  # those of trials that had ended before the look
+        folders = await self._send("records", trials)
+        whole = {
+            one.index.name: words[one.index.name]
+            for one in folders
+            if one.is_whole and one.index.name in words
+        }
+        await threads.call(partial(self.ended.note, whole))
 
     async def send_artifacts(self, trials: Sequence[str] | None) -> int:
         """Upload the artifacts of the trials in these folders (None: all); return the number of
@@ -95,7 +107,9 @@ class Mirror:
 
         Raises StorageError.
         """
-        return await self._send("artifacts", trials) if self._settings.artifacts else 0
+        if not self._settings.artifacts:
+            return 0
+        return sum(len(folder.sent) for folder in await self._send("artifacts", trials))
 
     async def hand_over(self, folder: str) -> None:
         """Send the files of the trial in this folder, and then no more of them but the records
@@ -108,8 +122,8 @@ class Mirror:
 
     # -- planning --
 
-    async def _send(self, scope: Scope, trials: Sequence[str] | None) -> int:
-        """Sync the folders, and return the number of files sent. Raises StorageError."""
+    async def _send(self, scope: Scope, trials: Sequence[str] | None) -> list[FolderSync]:
+        """Sync the folders, and return them. Raises StorageError."""
         scanned = await self._retry.until_done(
             f"look for {scope}", lambda: threads.call(partial(self._scan, scope, trials))
         )
@@ -125,7 +139,7 @@ class Mirror:
                 folder.index.end_sending(folder.changes.to_read)
                 await self.indexes.save(folder.index)
             self._conclude(sync, folders)
-        return sum(len(folder.sent) for folder in sync.folders)
+        return folders
 
     def _scan(self, scope: Scope, trials: Sequence[str] | None) -> list[ScannedFolder]:
         """Scan all folders in one thread call, because there may be ten thousand."""
@@ -133,6 +147,8 @@ class Mirror:
         if trials is not None:
             wanted = set(trials)
             names = [name for name in names if name in wanted]
+        elif scope == "records":
+            names = [name for name in names if not self.ended.is_whole(name)]
         return [
             ScannedFolder(
                 folder=name,

@@ -16,6 +16,9 @@ from holdfast.dataclass import dataclass
 
 # In a trial's local folder: the index of its files in storage. Never uploaded.
 INDEX_NAME = ".stored.json"
+# In the experiment's local folder: the folders of ended trials that storage has as they are. Never
+# uploaded.
+ENDED_NAME = ".stored-trials"
 # In a trial's folder in storage: the artifacts there, with checksums.
 LISTING_NAME = ".artifacts.json"
 # A file that changed more recently than this may change again without different times: Linux keeps

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts.plan import INDEX_NAME, LISTING_NAME
+from holdfast.syncer.artifacts.plan import ENDED_NAME, INDEX_NAME, LISTING_NAME
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
@@ -58,7 +58,7 @@ class UploaderSettings:
         if name[0] == "." and is_leftover(name):
             return True
         if not above:
-            return name in (*self.private, self.journal, self.head, INDEX_NAME)
+            return name in (*self.private, self.journal, self.head, INDEX_NAME, ENDED_NAME)
         if "/" in above:
             return False
         if name in (*self.private_inside, INDEX_NAME, LISTING_NAME):

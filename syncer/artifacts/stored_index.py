@@ -135,6 +135,11 @@ class LocalIndex:
         document = _read(self._root / INDEX_NAME)
         self._number, self._since = document.get("epoch", 0), document.get("since", 0)
 
+    @property
+    def since(self) -> int:
+        """The first of the consecutive claims that this tree has held."""
+        return self._since
+
     def load(self, folder: str) -> FolderIndex:
         """The index of a folder; empty if it is damaged, or written under another owner's
         claim."""

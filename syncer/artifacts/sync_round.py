@@ -35,6 +35,13 @@ class FolderSync:
     skipped: dict[str, str]
     sent: set[str] = field(default_factory=set)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether storage has each file as it was found."""
+        stored = self.index.stored
+        found = (stored.get(key) for key in self.scan.files)
+        return not self.skipped and all(file is not None and file.checksum for file in found)
+
 
 @dataclass(slots=True)
 class Sync:

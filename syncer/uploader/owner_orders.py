@@ -39,6 +39,8 @@ class OwnerOrders:
                 self._wanted.append(trials)
                 if len(self._wanted) == 1:  # otherwise a waiting task will send these, too
                     self._lanes.start(_ARTIFACTS, _ARTIFACTS, self._send_artifacts)
+            case ["ended", dict(words)]:
+                self.keeper.tell_ended({str(name): str(word) for name, word in words.items()})
             case ["publish", int(segment), int(offset), int(begins)]:
                 end = Position(segment, offset)
                 self._asked.append((end, begins, self.keeper.take_pending_removals()))

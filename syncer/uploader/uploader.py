@@ -7,7 +7,7 @@ The keepers of nodes (`node_keeper.py`) use its claim.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -150,6 +150,11 @@ class Uploader(Keeper):
         """Upload the artifacts of the trials in these folders (None: all), and return the number
         of files sent. Raises StorageError."""
         return 0 if self._storage is None else await self._mirror.send_artifacts(trials)
+
+    def tell_ended(self, words: Mapping[str, str]) -> None:
+        """The trials of these folders have ended; see `EndedFolders.tell`."""
+        if self._storage is not None:
+            self._mirror.ended.tell(words)
 
     async def hand_over(self, trial: str) -> None:
         """Send the files of the trial in this folder for the last time: a node does that from now
