@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.boot import boot_id
@@ -22,49 +23,49 @@ class EndedTrials:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._boot = boot_id()
-        # Each with the end of the journal when it was first seen to have ended.
-        self._seen: dict[str, tuple[Trial, Position]] = {}
         self._told: dict[str, Trial] = {}
+        # Those whose files may not be written yet, with the journal's end when they were told.
+        self._waiting: dict[str, Position] = {}
 
     def forget(self) -> None:
         """A new uploader knows of none."""
         self._told.clear()
+        self._waiting.clear()
 
-    def news(self, end: Position, written: Position) -> Iterator[dict[str, str]]:
+    def news(self, end: Position) -> Iterator[dict[str, str]]:
         """The folders of trials that have ended, with a word for each that differs if the trial
-        has run again; "" for those that run again now.
+        has run again; "" for those that run again now. `end` is the journal's end now."""
+        return _in_parts(self._news(end))
 
-        The journal's `end` is now, and `written` is up to where the trials' files have it.
-        """
-        found: dict[str, str] = {}
+    def _news(self, end: Position) -> Iterator[tuple[str, str]]:
         for trial_id, trial in self._machine.trials.items():
             told = self._told.get(trial_id)
             if told is trial:
                 continue
-            if not trial.status.is_final or trial_id in self._machine.placement.holds:
-                if told is not None:
-                    del self._told[trial_id]
-                    found[trial.spec.dirname] = ""
-            elif self._is_written(trial, end, written):
+            if trial.status.is_final and trial_id not in self._machine.placement.holds:
                 self._told[trial_id] = trial
-                found[trial.spec.dirname] = self._word(trial)
-            if len(found) == _AT_ONCE:
-                yield found
-                found = {}
-        if found:
-            yield found
+                self._waiting[trial_id] = end
+                yield trial.spec.dirname, self._word(trial)
+            elif told is not None:
+                del self._told[trial_id]
+                self._waiting.pop(trial_id, None)
+                yield trial.spec.dirname, ""
 
-    def _is_written(self, trial: Trial, end: Position, written: Position) -> bool:
-        seen, since = self._seen.get(trial.trial_id, (None, end))
-        if seen is not trial:
-            since = end
-            self._seen[trial.trial_id] = (trial, end)
-        if since > written:
-            return False
-        del self._seen[trial.trial_id]
-        return True
+    def written(self, written: Position) -> Iterator[dict[str, str]]:
+        """Those of the told folders whose files are written by now, with their words: all files of
+        trials are as the journal up to this position."""
+        done = [trial_id for trial_id, end in self._waiting.items() if end <= written]
+        for trial_id in done:
+            del self._waiting[trial_id]
+        told = (self._told[trial_id] for trial_id in done)
+        return _in_parts((trial.spec.dirname, self._word(trial)) for trial in told)
 
     def _word(self, trial: Trial) -> str:
         """After another boot the projector writes all files anew."""
         now = (trial.status.name, trial.attempt, trial.iteration, trial.reported_at)
         return " ".join(map(str, (*now, trial.place.pid, self._boot)))
+
+
+def _in_parts(words: Iterator[tuple[str, str]]) -> Iterator[dict[str, str]]:
+    while part := dict(islice(words, _AT_ONCE)):
+        yield part

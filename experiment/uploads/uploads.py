@@ -181,11 +181,13 @@ class Uploads:
         self._uploader.send(message)
 
     def _tell_ended(self) -> None:
-        """Before a publication: storage may have the folders of these trials as they are."""
+        """Before a publication: whose folders storage may have as they are."""
         if self._ended is not None:
             journal = self._journal_writer
-            for words in self._ended.news(journal.position, journal.written):
+            for words in self._ended.news(journal.position):
                 self._uploader.send(["ended", words])
+            for words in self._ended.written(journal.written):
+                self._uploader.send(["written", words])
 
     def resend_state(self) -> None:
         """Repeat the waiting orders for an uploader that replaces one that died."""

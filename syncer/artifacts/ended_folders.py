@@ -27,13 +27,15 @@ _STALE_LINES = 1000
 
 
 class EndedFolders:
-    """The folders by name. `told` has those of ended trials, each with its word."""
+    """The folders of ended trials by name, each with its word."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / ENDED_NAME
         self._since = 0
         self._noted: dict[str, str] = {}
-        self.told: dict[str, str] = {}
+        self._told: dict[str, str] = {}
+        # Those to which nothing is added any more.
+        self._written: dict[str, str] = {}
 
     def open(self, since: int) -> None:
         """Read the notes of the range of claims that began with this one. Raises OSError."""
@@ -46,29 +48,38 @@ class EndedFolders:
 
     def tell(self, words: Mapping[str, str]) -> None:
         """The trials of these folders have ended, or run again if the word is ""."""
-        self.told.update(words)
-        for folder in [folder for folder, word in words.items() if not word]:
-            del self.told[folder]
+        self._told.update(words)
+        for folder in words:
+            self._written.pop(folder, None)
+
+    def tell_written(self, words: Mapping[str, str]) -> None:
+        """All files of these trials are written."""
+        self._written.update(words)
 
     def is_whole(self, folder: str) -> bool:
         """Whether storage has the folder as it is."""
-        word = self.told.get(folder)
-        return word is not None and self._noted.get(folder) == word
+        word = self._told.get(folder)
+        return bool(word) and self._noted.get(folder) == word
+
+    def unnoted(self) -> dict[str, str]:
+        """The folders that will be whole once storage has what a look finds from now on."""
+        return {
+            name: word for name, word in self._written.items() if self._noted.get(name) != word
+        }
 
     def note(self, words: Mapping[str, str]) -> None:
         """Storage has these folders as they were when the trials had these words.
 
         It is not forced to the disk: a line that a power cut loses costs another look.
         """
-        new = {folder: word for folder, word in words.items() if self._noted.get(folder) != word}
-        if not new:
+        if not words:
             return
-        self._noted |= new
+        self._noted |= words
         with suppress(OSError):  # the next run looks at them once more
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             descriptor = regular_descriptor(self._path, flags)
             with open(descriptor, "ab") as file:
-                file.write(self._lines(new))
+                file.write(self._lines(words))
 
     def _lines(self, words: Mapping[str, str]) -> bytes:
         """Each begins with a line's end, because a crash may have cut off the line before."""

@@ -92,14 +92,10 @@ class Mirror:
     async def send_records(self, trials: Sequence[str] | None = None) -> None:
         """Upload changed records, of the trials in these folders; None for all that storage may
         not have as they are. Raises StorageError."""
-        words = dict(self.ended.told)  # those of trials that had ended before the look
+        ended = self.ended.unnoted()
         folders = await self._send("records", trials)
-        whole = {
-            one.index.name: words[one.index.name]
-            for one in folders
-            if one.is_whole and one.index.name in words
-        }
-        await threads.call(partial(self.ended.note, whole))
+        names = [one.index.name for one in folders if one.is_whole and one.index.name in ended]
+        await threads.call(partial(self.ended.note, {name: ended[name] for name in names}))
 
     async def send_artifacts(self, trials: Sequence[str] | None) -> int:
         """Upload the artifacts of the trials in these folders (None: all); return the number of

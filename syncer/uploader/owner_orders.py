@@ -41,6 +41,8 @@ class OwnerOrders:
                     self._lanes.start(_ARTIFACTS, _ARTIFACTS, self._send_artifacts)
             case ["ended", dict(words)]:
                 self.keeper.tell_ended({str(name): str(word) for name, word in words.items()})
+            case ["written", dict(words)]:
+                self.keeper.tell_written({str(name): str(word) for name, word in words.items()})
             case ["publish", int(segment), int(offset), int(begins)]:
                 end = Position(segment, offset)
                 self._asked.append((end, begins, self.keeper.take_pending_removals()))

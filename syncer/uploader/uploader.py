@@ -156,6 +156,11 @@ class Uploader(Keeper):
         if self._storage is not None:
             self._mirror.ended.tell(words)
 
+    def tell_written(self, words: Mapping[str, str]) -> None:
+        """Their files are written; see `EndedFolders.tell_written`."""
+        if self._storage is not None:
+            self._mirror.ended.tell_written(words)
+
     async def hand_over(self, trial: str) -> None:
         """Send the files of the trial in this folder for the last time: a node does that from now
         on. Raises StorageError."""

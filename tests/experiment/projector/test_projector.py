@@ -509,10 +509,11 @@ class Controller:
         self.told.append(message)
 
 
-def serve(run: RecordedExperiment, *script: Any) -> list[list[Any]]:
+def serve(run: RecordedExperiment, *script: Any, **wanted: bool) -> list[list[Any]]:
     clock = Clock()
     controller = Controller(clock, *script)
-    connection.serve(controller, run.layout, ProjectorSettings(tensorboard=False), clock)
+    settings = ProjectorSettings(tensorboard=False, **wanted)
+    connection.serve(controller, run.layout, settings, clock)
     assert not controller.script
     return controller.told
 
@@ -528,6 +529,22 @@ def test_close_is_answered_when_everything_is_written(run: RecordedExperiment) -
     assert serve(run, ["close"]) == [["done", True]]
     assert loss_of(run, trial) == [1]
     assert load_newest_snapshot(run.layout).snapshot is not None
+
+
+def test_a_controller_that_asks_hears_how_far_all_files_are_written(
+    run: RecordedExperiment,
+) -> None:
+    other, trial = run.begin(), run.begin()
+    first = upto(run)
+    blocked = in_the_way(run, trial)
+    run.report(other, {"loss": 1})
+    second = upto(run)
+    told = serve(
+        run, second, "pause", "wait", blocked.unlink, "wait", first, "pause", ["close"],
+        tells_written=True,
+    )  # fmt: skip
+    assert [kind for kind, *_ in told] == ["trouble", "written", "done"]
+    assert told[1][1:] == second[1:]
 
 
 def test_when_the_controller_is_gone_the_rest_of_the_journal_is_written(
