@@ -56,7 +56,7 @@ def open_journal_writer(
             "tensorboard": plan.settings.tensorboard,
             "config_in_rows": plan.settings.config_in_rows,
             "snapshot_period_s": plan.settings.snapshot_period_s,
-            "remembers_clean": plan.remote is None and plan.engine is None,
+            "remembers_clean": plan.engine is None,
             "tells_written": plan.remote is not None,
         },
         list(plan.lock.claim),

@@ -52,8 +52,8 @@ class ProjectorSettings:
     """What the projector writes, and how often.
 
     `remembers_clean`: a snapshot says in which folders a later run has to look for leftovers.
-    Only processes that the projector knows of may write into the folders: no node, and no uploader
-    of a storage elsewhere, which has an index in each. `tells_written`: the controller hears how
+    Only processes that the projector knows of may write into the folders, and the uploader, which
+    removes the leftovers of its indexes; no node. `tells_written`: the controller hears how
     far the files are, once a second.
     """
 

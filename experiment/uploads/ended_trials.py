@@ -42,7 +42,7 @@ class EndedTrials:
             told = self._told.get(trial_id)
             if told is trial:
                 continue
-            if trial.status.is_final and trial_id not in self._machine.placement.holds:
+            if self._has_ended(trial):
                 self._told[trial_id] = trial
                 self._waiting[trial_id] = end
                 yield trial.spec.dirname, self._word(trial)
@@ -50,6 +50,12 @@ class EndedTrials:
                 del self._told[trial_id]
                 self._waiting.pop(trial_id, None)
                 yield trial.spec.dirname, ""
+
+    def _has_ended(self, trial: Trial) -> bool:
+        """Whether nothing more comes into its folder, neither of its worker nor of its uploads."""
+        has_worker = trial.trial_id in self._machine.placement.holds
+        is_committed = all(checkpoint.committed for checkpoint in trial.checkpoints)
+        return trial.status.is_final and is_committed and not has_worker
 
     def written(self, written: Position) -> Iterator[dict[str, str]]:
         """Those of the told folders whose files are written by now, with their words: all files of

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -44,7 +45,11 @@ class Indexes:
 
     def read_unknown(self, folder: str) -> FolderIndex | None:
         """Read the index of a folder, in a thread; None if it is known already."""
-        return None if folder in self._known else self._files.load(folder)
+        if folder in self._known:
+            return None
+        with suppress(OSError):  # it does no harm
+            self._files.remove_leftover(folder)
+        return self._files.load(folder)
 
     def known(self, folder: str, loaded: FolderIndex | None) -> FolderIndex:
         """The index of a folder, given what `read_unknown` has returned for it."""

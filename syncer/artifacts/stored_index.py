@@ -24,11 +24,13 @@ from holdfast.syncer.artifacts.plan import (
     missing_in_storage,
     uncertain,
 )
-from holdfast.syncer.files.durable import replace_file
+from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.plain_files import parse_json, parse_table, read_small
 
 _FORMAT = 1
+# The number in the name of the temporary file: nobody else writes one of this name.
+_NUMBER = f"{1:016x}"
 
 
 @dataclass(slots=True)
@@ -169,8 +171,15 @@ class LocalIndex:
         It is not forced to the disk: if a power cut damages it, files are uploaded again. Raises
         OSError.
         """
+        self.remove_leftover(index.name)
         with suppress(FileNotFoundError):
-            replace_file(self._root / index.name / INDEX_NAME, self._bytes(index))
+            path = self._root / index.name / INDEX_NAME
+            replace_file(path, self._bytes(index), number=_NUMBER)
+
+    def remove_leftover(self, folder: str) -> None:
+        """Remove what a `save` leaves that was cut off. Raises OSError."""
+        with suppress(NotADirectoryError):
+            remove_file(self._root / folder / f"{TEMPORARY}{_NUMBER}")
 
     def _bytes(self, index: FolderIndex) -> bytes:
         start = len(index.name) + 1 if index.name else 0

@@ -126,22 +126,25 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     fsync_dir(os.path.dirname(path) or ".")
 
 
-def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
+def replace_file(path: str | os.PathLike[str], data: bytes, *, number: str = "") -> None:
     """Replace the file by `data`, without an fsync. A reader sees the old or the new bytes.
 
     A power cut may lose both, so use it only for files that can be created again. The folder must
-    exist. Raises OSError, and then leaves the old file and no temporary one.
+    exist. `number` is that in the name of the temporary file, if the caller removes it after a
+    crash. Raises OSError, and then leaves the old file and no temporary one.
     """
-    with new_file_for(path) as file:
+    with new_file_for(path, number=number) as file:
         write_all(file.fileno(), data)
 
 
 @contextmanager
-def new_file_for(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[FileIO]:
+def new_file_for(
+    path: str | os.PathLike[str], mode: int = 0o666, *, number: str = ""
+) -> Iterator[FileIO]:
     """A new file, under a temporary name in the same folder. It replaces the file `path` at the
     end of the block; if that raises, it is removed."""
     # The temporary name does not contain the target's, which may already have 255 bytes.
-    temporary = os.path.join(os.path.dirname(path), f"{TEMPORARY}{unique()}")
+    temporary = os.path.join(os.path.dirname(path), f"{TEMPORARY}{number or unique()}")
     try:
         with open(temporary, "xb", buffering=0, opener=partial(os.open, mode=mode)) as file:
             yield file

@@ -11,6 +11,7 @@ from holdfast.experiment.uploads import ended_trials
 from holdfast.experiment.uploads.ended_trials import EndedTrials
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Position
+from holdfast.trial.events import Committed
 from holdfast.trial.tuning import ResumeType
 from tests.rig.recorded import RecordedExperiment
 
@@ -62,6 +63,16 @@ def test_a_trial_whose_worker_still_ends_has_not_ended(run: RecordedExperiment) 
     run.fail(trial, exits=False)
     assert run.trial(trial).status.is_final
     assert told(trials) == {}
+
+
+def test_a_trial_with_a_checkpoint_on_its_way_has_not_ended(run: RecordedExperiment) -> None:
+    trials = EndedTrials(run.machine)
+    trial = run.begin()
+    run.report(trial, {"loss": 1}, checkpoint="staged")
+    run.finish(trial)
+    assert told(trials) == {}
+    run.add(Committed(trial_id=trial, index=0))
+    assert [*told(trials)] == ["00000"]
 
 
 def test_a_trial_that_runs_again_is_taken_back_and_has_another_word_later(

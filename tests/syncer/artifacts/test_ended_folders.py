@@ -15,6 +15,7 @@ import pytest
 from holdfast.syncer.artifacts import ended_folders
 from holdfast.syncer.artifacts.ended_folders import EndedFolders
 from holdfast.syncer.artifacts.plan import ENDED_NAME
+from holdfast.syncer.files import durable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.stores import MemoryStore
@@ -75,6 +76,20 @@ async def published(machine: Machine, ended: dict[str, str] = ENDED) -> Uploader
     uploader = await opened(machine, ended)
     await uploader.publish(START, 0)
     return uploader
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+async def killed_before_a_rename(uploader: Uploader) -> None:
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", kill)
+        patch.setattr(durable, "remove_file", lambda path: None)
+        await uploader.publish(START, 0)
 
 
 async def test_an_ended_trials_folder_is_looked_at_once_and_not_again_in_a_restore(
@@ -154,6 +169,20 @@ async def test_a_folder_with_a_file_that_cannot_be_sent_is_looked_at_again(
     machine.done()
     await uploader.publish(START, 0)
     assert "put trial/stdout" in machine.done()
+
+
+async def test_what_a_kill_leaves_of_an_index_is_removed(machine: Machine) -> None:
+    """The projector does not look into the folder of a trial that it has swept."""
+    uploader = await published(machine, {})
+    machine.write("trial/stdout", "more")
+    with pytest.raises(Killed):
+        await killed_before_a_rename(uploader)
+    (left,) = (machine.root / "trial").glob(".tmp-*")
+    await (await opened(machine, {})).publish(START, 0)
+    assert not left.exists()
+    left.touch()
+    await (await opened(machine, {})).publish(START, 0)  # which has nothing to write
+    assert not left.exists()
 
 
 async def test_once_another_machine_has_owned_the_storage_every_folder_is_looked_at(
