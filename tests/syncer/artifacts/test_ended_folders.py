@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.artifacts import ended_folders
+from holdfast.syncer.artifacts import ended_folders, plan
 from holdfast.syncer.artifacts.ended_folders import EndedFolders
 from holdfast.syncer.artifacts.plan import ENDED_NAME
 from holdfast.syncer.files import durable
@@ -171,8 +171,11 @@ async def test_a_folder_with_a_file_that_cannot_be_sent_is_looked_at_again(
     assert "put trial/stdout" in machine.done()
 
 
-async def test_what_a_kill_leaves_of_an_index_is_removed(machine: Machine) -> None:
+async def test_what_a_kill_leaves_of_an_index_is_removed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The projector does not look into the folder of a trial that it has swept."""
+    monkeypatch.setattr(plan, "SETTLED_AFTER_S", -1.0)
     uploader = await published(machine, {})
     machine.write("trial/stdout", "more")
     with pytest.raises(Killed):
