@@ -20,7 +20,7 @@ from pathlib import Path
 from holdfast.syncer.artifacts.plan import ENDED_NAME
 from holdfast.syncer.files.durable import replace_file
 from holdfast.syncer.files.regular import regular_descriptor
-from holdfast.syncer.stores.plain_files import read_small
+from holdfast.syncer.stores.plain_files import parse_json, read_small
 
 # The file is written anew if it has this many lines that do not count, and more than others.
 _STALE_LINES = 1000
@@ -102,7 +102,7 @@ def _read(path: Path) -> Iterator[tuple[int, str, str]]:
         if checksum != b"%08x" % zlib.crc32(text):
             continue
         with suppress(ValueError):
-            match json.loads(text):
+            match parse_json(text):
                 case [int(since), str(folder), str(word)]:
                     yield since, folder, word
                 case _:
