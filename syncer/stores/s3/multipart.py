@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from typing import Any, Protocol, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
+from holdfast.syncer.errors import NotStored, StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.files.durable import unique
 from holdfast.syncer.stores.s3.checksums import ALGORITHM, CRC, SUMMED, Checksums
 from holdfast.syncer.stores.s3.client import BufferBudget
@@ -223,7 +223,10 @@ class Multipart:
         await self.call(complete, _REQUEST_S)
 
     async def _confirm(self) -> PutResult:
-        found = await self.call(lambda s3: s3.head_object(**self.bucket_key), _REQUEST_S)
+        found = await self.call(lambda s3: s3.find_object(**self.bucket_key), _REQUEST_S)
+        if found is None:
+            cause = "the store has confirmed it, but does not have it"
+            raise NotStored("put", self.bucket_key["Key"], cause)
         if found["ContentLength"] != self.size:
             cause = f"{self.size} bytes were sent, but the store has {found['ContentLength']}"
             raise StorageUnavailable("put", self.bucket_key["Key"], cause)
