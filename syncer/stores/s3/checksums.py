@@ -69,15 +69,16 @@ class Checksums:
 
     async def put_part(
         self, send: Callable[..., Awaitable[Fields]], body: Body, key: str, *, is_summed: bool
-    ) -> str:
+    ) -> tuple[str, bool]:
         """Like `put`, for a part of an upload whose parts must have their CRC-32C or have none.
-        Returns the ETag."""
+        Returns the ETag, and whether the answer proves that the part has arrived."""
         is_bare = self.etags_are_md5 and not is_summed
         sums = {} if is_bare else await self._sums(body, is_summed)
         answer = await send(Body=body.data, **sums)
-        if not await self.proves(answer, body, key, is_asked=is_summed) and is_bare:
-            raise _other_bytes(key, "MD5")  # another part has shown that ETags are no MD5 sums
-        return str(answer["ETag"])
+        is_proven = await self.proves(answer, body, key, is_asked=is_summed)
+        if is_bare and not is_proven:  # another part has shown that ETags are no MD5 sums
+            raise _other_bytes(key, "MD5")
+        return str(answer["ETag"]), is_proven
 
     async def proves(self, answer: Fields, body: Body, key: str, *, is_asked: bool = True) -> bool:
         """Whether the answer proves that the bytes have arrived. `is_asked`: they were sent with

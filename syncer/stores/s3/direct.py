@@ -26,7 +26,7 @@ from holdfast.syncer.stores.s3.signature import Credentials, SignedRequest, sign
 R = TypeVar("R")
 
 _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/([^/]+)/s3/aws4_request")
-_COPIED = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
+_ETAG = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
 _BEGUN = re.compile(r"<UploadId>([^<]+)</UploadId>")
 _COMPLETED = re.compile(r"<(?:\w+:)?CompleteMultipartUploadResult[\s/>]")
 # After this many failures in a row that botocore does not have, only botocore is used.
@@ -111,25 +111,26 @@ class DirectS3:
 
         return await self._either(directly, lambda: self._client.create_multipart_upload(**asked))
 
-    async def complete_multipart_upload(self, **asked: Any) -> None:
+    async def complete_multipart_upload(self, **asked: Any) -> Mapping[str, Any]:
         """Raises what botocore raises. It may fail after the status 200 was sent, which only the
         body says; botocore's request then finds the upload, the object, or neither."""
         plain = {name: value for name, value in asked.items() if name != "MultipartUpload"}
 
-        async def directly(way: _Way) -> bool | None:
+        async def directly(way: _Way) -> Mapping[str, Any] | None:
             if not plain.keys() <= _PLAIN:
                 return None
             path, query = way.path_of(asked["Key"]), {"uploadId": asked["UploadId"]}
             body = _parts(asked["MultipartUpload"]["Parts"])
             answer = await self._ask(way, "POST", path, query, _headers(asked), body)
-            is_done = _COMPLETED.search(answer.body.decode(errors="replace"))
-            return True if answer.status == 200 and is_done else None
+            text = answer.body.decode(errors="replace")
+            if answer.status != 200 or not _COMPLETED.search(text):
+                return None
+            found = _ETAG.search(text)
+            return {"ETag": found[1]} if found else {}
 
-        async def by_botocore() -> bool:
-            await self._client.complete_multipart_upload(**asked)
-            return True
-
-        await self._either(directly, by_botocore)
+        return await self._either(
+            directly, lambda: self._client.complete_multipart_upload(**asked)
+        )
 
     async def copy_object(self, **asked: Any) -> Mapping[str, Any]:
         answer = await self._perform("copy_object", asked)
@@ -320,7 +321,7 @@ def _facts(answer: Answer, *, is_copy: bool) -> Mapping[str, str] | None:
     if answer.status != 200:
         return None
     if is_copy:
-        found = _COPIED.search(answer.body.decode(errors="replace"))
+        found = _ETAG.search(answer.body.decode(errors="replace"))
         return {"ETag": found[1]} if found else None
     named = {name: answer.headers.get(header, "") for name, header in _ANSWERED.items()}
     return {name: text for name, text in named.items() if text} if named["ETag"] else None

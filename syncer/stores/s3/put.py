@@ -83,14 +83,14 @@ class SentParts:
             with_md5 = there is not None or not is_summed or not checksums.knows_crc
             body = await self.read(part.start, part.size, buffer, with_md5)
             if there is not None and await checksums.are_there(there.etag, there.crc, body):
-                return StoredPart(etag=there.etag, crc=body.crc)
+                return StoredPart(etag=there.etag, crc=body.crc, is_proven=True)
 
-            async def send(s3: Any) -> str:
+            async def send(s3: Any) -> tuple[str, bool]:
                 sending = partial(s3.upload_part, **upload, PartNumber=part.number)
                 return await checksums.put_part(sending, body, upload["Key"], is_summed=is_summed)
 
-            etag = await self.call(send, allowance_s(part.size))
-        return StoredPart(etag=etag, crc=body.crc)
+            etag, is_proven = await self.call(send, allowance_s(part.size))
+        return StoredPart(etag=etag, crc=body.crc, is_proven=is_proven)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
