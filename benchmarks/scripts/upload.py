@@ -54,6 +54,8 @@ async def each(perform: Callable[[str, Path], Awaitable[Any]]) -> None:
 
 async def holdfast(*, sealed: bool) -> None:
     """The uploader's work, with or without the preparation on the local disk."""
+    from anyio import to_thread
+
     from holdfast.experiment.folder.layout import is_checkpoint
     from holdfast.syncer.artifacts.settings import UploaderSettings
     from holdfast.syncer.checkpoint import manifest
@@ -67,6 +69,7 @@ async def holdfast(*, sealed: bool) -> None:
                     is_checkpoint=is_checkpoint)  # fmt: skip
     uploader = Uploader(settings, lambda message: None)
     await uploader.open()
+    await to_thread.run_sync(int)  # the first thread imports a backend
     if sealed:
         written = {path: manifest.write(path) for path in CHECKPOINTS}
         uploader._seal = lambda directory, *_: written[directory]  # type: ignore[method-assign]

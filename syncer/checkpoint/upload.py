@@ -124,8 +124,11 @@ class Upload:
         await storage.delete(sorted(present.keys() - {marker} - ours))
         await self.committed.load(storage, self.folder.rpartition("/")[0])
         await self._bring_files(ours)
+        if not storage.conditional_puts:
+            await storage.check(at_once=True)
         entries = await self._confirm()
-        await self._put_marker(content)
+        is_new = all(entry.key != marker for entry in entries)
+        await self._put_marker(content, is_new=is_new)
         self.committed.remember(self.folder, self.written, entries)
 
     async def _ours(self, present: Mapping[str, ObjectInfo]) -> set[str]:
@@ -207,18 +210,28 @@ class Upload:
         sizes = {entry.key.removeprefix(f"{self.folder}/"): entry.size for entry in entries}
         return self.written.differences(sizes)
 
-    async def _put_marker(self, content: bytes) -> None:
-        await put_marker(self.storage, self.folder, content)
+    async def _put_marker(self, content: bytes, *, is_new: bool) -> None:
+        await put_marker(self.storage, self.folder, content, is_new=is_new)
 
 
-async def put_marker(storage: OwnedStore, folder: str, content: bytes) -> None:
-    """Write the manifest of a checkpoint whose files are in storage. Raises StorageError."""
+async def put_marker(
+    storage: OwnedStore, folder: str, content: bytes, *, is_new: bool = False
+) -> None:
+    """Write the manifest of a checkpoint whose files are in storage. Raises StorageError.
+
+    `is_new`: the caller has checked the claim, if the store has no conditional puts, and then
+    listed the folder, which has no manifest.
+    """
     # With conditional puts, this upload cannot replace a newer run's.
-    if not storage.conditional_puts:
+    if not storage.conditional_puts and not is_new:
         await storage.check(at_once=True)
     await storage.abandon(folder)
+    # Such a store would only look again, which took a fifth of a small checkpoint's requests.
+    has_looked = is_new and storage.conditional_puts is False
     try:
-        await storage.put_and_verify(f"{folder}/{MANIFEST_NAME}", content, create_only=True)
+        await storage.put_and_verify(
+            f"{folder}/{MANIFEST_NAME}", content, create_only=not has_looked
+        )
     except AlreadyStored as error:
         # The manifest of a newer run, or of an older one that uploaded meanwhile, or our own if
         # the answer was lost.

@@ -168,8 +168,9 @@ class OwnedStore:
         return 0 if self.claimed is None else self.claimed.number
 
     @property
-    def conditional_puts(self) -> bool:
-        """Whether the storage refuses one of two simultaneous puts of a new object."""
+    def conditional_puts(self) -> bool | None:
+        """Whether the storage refuses one of two simultaneous puts of a new object; None as long
+        as that is unknown."""
         return self._store.conditional_puts
 
     def is_first_upload_to(self, folder: str) -> bool:
@@ -250,7 +251,7 @@ class OwnedStore:
             await self.check()
             self._unfinished.discard(key)
             return await self._store.put(
-                key, source, create_only=self.conditional_puts, resumable=True
+                key, source, create_only=bool(self.conditional_puts), resumable=True
             )
 
     @property

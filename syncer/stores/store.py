@@ -66,10 +66,10 @@ class Store(Protocol):
         a file that is not an object."""
 
     @property
-    def conditional_puts(self) -> bool:
+    def conditional_puts(self) -> bool | None:
         """Whether the store itself decides `create_only`, with one winner in a race.
 
-        If only the server can tell, this is False until the first put with `create_only`.
+        If only the server can tell, this is None until the first put with `create_only`.
         """
 
     async def put(
@@ -82,7 +82,7 @@ class Store(Protocol):
     ) -> PutResult:
         """Store the bytes or the file, and return when the store has confirmed it.
 
-        With `create_only`, raises AlreadyStored if the key exists. If `conditional_puts` is False,
+        With `create_only`, raises AlreadyStored if the key exists. Without `conditional_puts`,
         the store only looks before the put, so two writers may win.
         With `resumable`, the put continues an earlier one of this key that failed or is in
         `unfinished`, if the store can tell that its parts are of these bytes. If this put fails,

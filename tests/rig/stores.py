@@ -134,7 +134,7 @@ class FaultyStore:
         return self.inner.has_folders
 
     @property
-    def conditional_puts(self) -> bool:
+    def conditional_puts(self) -> bool | None:
         return self.inner.conditional_puts
 
     @property

@@ -1,5 +1,5 @@
-"""Sends simple puts, parts, copies, reads, ranges and listings to S3 without botocore; all other
-requests use botocore.
+"""Sends puts, uploads in parts, copies, reads, ranges and listings to S3 without botocore; all
+other requests use botocore.
 
 botocore takes 2 ms of CPU for a put of 4 KiB, this takes 0.2 ms (2 cores, Python 3.11). The
 address, the region and the form of URLs are learned from botocore's own requests. A request that
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import quote, urlsplit
+from xml.sax.saxutils import escape, unescape
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.stores.s3.errors import code_and_status
@@ -25,7 +26,9 @@ from holdfast.syncer.stores.s3.signature import Credentials, SignedRequest, sign
 R = TypeVar("R")
 
 _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/([^/]+)/s3/aws4_request")
-_COPIED = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
+_ETAG = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
+_BEGUN = re.compile(r"<UploadId>([^<]+)</UploadId>")
+_COMPLETED = re.compile(r"<(?:\w+:)?CompleteMultipartUploadResult[\s/>]")
 # After this many failures in a row that botocore does not have, only botocore is used.
 _TRIES = 3
 _SLOWEST_BYTES_PER_S = 256 << 10
@@ -33,7 +36,9 @@ _CHUNK_BYTES = 256 << 10
 _LEARNED_FROM = ("GET", "PUT")
 _NONE: Mapping[str, str] = {}
 _HEADERS = {
+    "ChecksumAlgorithm": "x-amz-checksum-algorithm",
     "ChecksumCRC32C": "x-amz-checksum-crc32c",
+    "ChecksumType": "x-amz-checksum-type",
     "ContentMD5": "content-md5",
     "CopySourceIfMatch": "x-amz-copy-source-if-match",
     "CopySourceRange": "x-amz-copy-source-range",
@@ -46,6 +51,7 @@ _ANSWERED = {"ETag": "etag", "ChecksumCRC32C": "x-amz-checksum-crc32c"}
 _PLAIN = frozenset(
     {"Bucket", "Key", "Body", "PartNumber", "UploadId", "CopySource", "Metadata"} | _HEADERS.keys()
 )
+_OF_PART = ("PartNumber", "ETag", "ChecksumCRC32C")
 _LISTED = {"Prefix": "prefix", "ContinuationToken": "continuation-token"}
 
 
@@ -74,9 +80,8 @@ class _Way:
 
 
 class DirectS3:
-    """An aiobotocore client whose `put_object`, `upload_part`, `upload_part_copy`, `copy_object`
-    and `list_objects_v2` avoid botocore if possible. The answer of each put or copy has the
-    `ETag`, and the `ChecksumCRC32C` if the server returns it."""
+    """An aiobotocore client whose methods below avoid botocore if possible. The answer of each put
+    or copy has the `ETag`, and the `ChecksumCRC32C` if the server returns it."""
 
     def __init__(
         self,
@@ -109,6 +114,38 @@ class DirectS3:
 
     async def upload_part(self, **asked: Any) -> Mapping[str, Any]:
         return await self._perform("upload_part", asked)
+
+    async def create_multipart_upload(self, **asked: Any) -> Mapping[str, Any]:
+        async def directly(way: _Way) -> Mapping[str, Any] | None:
+            if not asked.keys() <= _PLAIN:
+                return None
+            path = way.path_of(asked["Key"])
+            answer = await self._ask(way, "POST", path, {"uploads": ""}, _headers(asked))
+            found = _BEGUN.search(answer.body.decode(errors="replace"))
+            return {"UploadId": unescape(found[1])} if answer.status == 200 and found else None
+
+        return await self._either(directly, lambda: self._client.create_multipart_upload(**asked))
+
+    async def complete_multipart_upload(self, **asked: Any) -> Mapping[str, Any]:
+        """Raises what botocore raises. It may fail after the status 200 was sent, which only the
+        body says; botocore's request then finds the upload, the object, or neither."""
+        plain = {name: value for name, value in asked.items() if name != "MultipartUpload"}
+
+        async def directly(way: _Way) -> Mapping[str, Any] | None:
+            if not plain.keys() <= _PLAIN:
+                return None
+            path, query = way.path_of(asked["Key"]), {"uploadId": asked["UploadId"]}
+            body = _parts(asked["MultipartUpload"]["Parts"])
+            answer = await self._ask(way, "POST", path, query, _headers(asked), body)
+            text = answer.body.decode(errors="replace")
+            if answer.status != 200 or not _COMPLETED.search(text):
+                return None
+            found = _ETAG.search(text)
+            return {"ETag": found[1]} if found else {}
+
+        return await self._either(
+            directly, lambda: self._client.complete_multipart_upload(**asked)
+        )
 
     async def copy_object(self, **asked: Any) -> Mapping[str, Any]:
         answer = await self._perform("copy_object", asked)
@@ -303,6 +340,17 @@ def _query(asked: Mapping[str, Any]) -> dict[str, str]:
     return {"partNumber": str(asked["PartNumber"]), "uploadId": asked["UploadId"]}
 
 
+def _parts(parts: Sequence[Mapping[str, Any]]) -> bytes:
+    """The body that completes an upload of these parts."""
+    told = "".join(
+        f"<Part>{''.join(f'<{n}>{escape(str(part[n]))}</{n}>' for n in _OF_PART if n in part)}"
+        "</Part>"
+        for part in parts
+    )
+    name = "CompleteMultipartUpload"
+    return f'<{name} xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{told}</{name}>'.encode()
+
+
 def _headers(asked: Mapping[str, Any]) -> dict[str, str]:
     headers = {name: asked[key] for key, name in _HEADERS.items() if key in asked}
     headers |= {f"x-amz-meta-{name}": value for name, value in asked.get("Metadata", {}).items()}
@@ -317,7 +365,7 @@ def _facts(answer: Answer, *, is_copy: bool) -> Mapping[str, str] | None:
     if answer.status != 200:
         return None
     if is_copy:
-        found = _COPIED.search(answer.body.decode(errors="replace"))
+        found = _ETAG.search(answer.body.decode(errors="replace"))
         return {"ETag": found[1]} if found else None
     named = {name: answer.headers.get(header, "") for name, header in _ANSWERED.items()}
     return {name: text for name, text in named.items() if text} if named["ETag"] else None

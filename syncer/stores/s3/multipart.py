@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from typing import Any, Protocol, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
+from holdfast.syncer.errors import NotStored, StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.files.durable import unique
 from holdfast.syncer.stores.s3.checksums import ALGORITHM, CRC, SUMMED, Checksums
 from holdfast.syncer.stores.s3.client import BufferBudget
@@ -42,10 +42,12 @@ class PartRequest(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPart:
-    """What the storage has, or confirmed, of a part: its ETag, and its CRC-32C if it is known."""
+    """What the storage has, or confirmed, of a part: its ETag, its CRC-32C if it is known, and
+    whether they prove its bytes."""
 
     etag: str
     crc: str | None = None
+    is_proven: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +127,15 @@ class Multipart:
         upload = {**self.bucket_key, "UploadId": begun.upload_id}
         try:
             sent = await self._send_parts(upload, there, begun.is_summed)
-            await self._complete(upload, sent, begun.is_summed, mark)
+            etag = await self._complete(upload, sent, begun.is_summed, mark)
         except BaseException as error:
             if self.leave is None or isinstance(error, StorageRefused):
                 await abort(self.call, upload)
             else:
                 self.leave(begun)
             raise
+        if etag is not None and all(part.is_proven for part in sent.values()):
+            return PutResult(size=self.size, etag=etag)
         return await self._confirm()
 
     async def _start(self, mark: Mapping[str, Any]) -> Begun:
@@ -196,34 +200,39 @@ class Multipart:
         sent: Mapping[int, StoredPart],
         is_summed: bool,
         mark: Mapping[str, Any],
-    ) -> None:
+    ) -> str | None:
+        """Returns the ETag if it is that of these parts."""
         parts = [
             {"PartNumber": number, "ETag": part.etag, **({CRC: part.crc} if is_summed else {})}
             for number, part in sorted(sent.items())
         ]
         etag = composite([part.etag for _, part in sorted(sent.items())])
 
-        async def complete(s3: Any) -> None:
+        async def complete(s3: Any) -> str | None:
             try:
-                await s3.complete_multipart_upload(
+                answer = await s3.complete_multipart_upload(
                     **upload, MultipartUpload={"Parts": parts}, **self.condition
                 )
+                return etag if str(answer.get("ETag", "")).strip('"') == etag else None
             except Exception as error:
                 # If the answer to a completion was lost, the repeated request finds the object and
                 # no upload.
                 code, status = code_and_status(error)
                 again = status == 412 or code == "NoSuchUpload"
                 if again and await put_by_us(s3, self.bucket_key, mark, etag) is not None:
-                    return
+                    return None
                 if code == "NoSuchUpload":
                     cause = "its upload was aborted meanwhile"
                     raise StorageUnavailable("put", self.bucket_key["Key"], cause) from error
                 raise
 
-        await self.call(complete, _REQUEST_S)
+        return await self.call(complete, _REQUEST_S)
 
     async def _confirm(self) -> PutResult:
-        found = await self.call(lambda s3: s3.head_object(**self.bucket_key), _REQUEST_S)
+        found = await self.call(lambda s3: s3.find_object(**self.bucket_key), _REQUEST_S)
+        if found is None:
+            cause = "the store has confirmed it, but does not have it"
+            raise NotStored("put", self.bucket_key["Key"], cause)
         if found["ContentLength"] != self.size:
             cause = f"{self.size} bytes were sent, but the store has {found['ContentLength']}"
             raise StorageUnavailable("put", self.bucket_key["Key"], cause)

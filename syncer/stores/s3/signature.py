@@ -44,8 +44,7 @@ class SignedRequest:
 
     @property
     def encoded_query(self) -> str:
-        return "&".join(f"{quote(k, safe='')}={quote(v, safe='')}"
-                        for k, v in sorted(self.query.items()))  # fmt: skip
+        return _encoded(tuple(sorted(self.query.items())))
 
     @property
     def target(self) -> str:
@@ -57,7 +56,7 @@ def signed(
     request: SignedRequest, credentials: Credentials, region: str, now: float
 ) -> dict[str, str]:
     """The request's headers with the signature. `now` is in seconds since 1970."""
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    stamp = _stamp(int(now))
     headers = {**request.headers, "x-amz-content-sha256": UNSIGNED, "x-amz-date": stamp}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
@@ -75,6 +74,17 @@ def signed(
         f"SignedHeaders={names}, Signature={signature}"
     )
     return headers
+
+
+@lru_cache(maxsize=64)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    """Signed and sent, so needed twice; and the claims are listed again and again."""
+    return "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query)
+
+
+@lru_cache(maxsize=1)
+def _stamp(second: int) -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
 
 
 @lru_cache(maxsize=4)

@@ -97,8 +97,8 @@ class S3Store:
         self._unfinished = UnfinishedUploads(self._prefix, self.where, self._abort)
 
     @property
-    def conditional_puts(self) -> bool:
-        return self._honours_conditions is True
+    def conditional_puts(self) -> bool | None:
+        return self._honours_conditions
 
     async def put(
         self,

@@ -121,7 +121,7 @@ class Experiment:
         """Commit the first checkpoint, and die when the upload reaches this step."""
         reached = asyncio.Event()
 
-        async def stall(*_: Any) -> None:
+        async def stall(*_: Any, **__: Any) -> None:
             reached.set()
             await asyncio.Event().wait()
 
@@ -211,6 +211,41 @@ async def test_a_server_that_refuses_copies_gets_the_bytes(experiment: Experimen
     assert proxy.struck
     assert proxy.received - before > 50_000
     assert await experiment.content(SECOND) == {"model": b"a" * 50_000}
+
+
+@pytest.mark.parametrize(
+    ("server_name", "further"), [("moto", []), ("rclone", ["GET of the claims"])]
+)
+async def test_a_checkpoint_of_one_file_takes_only_the_requests_that_prove_something(
+    server_name: str, further: list[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Without conditional puts, the claim is checked before the listing that the manifest
+    follows."""
+    experiment = Experiment(tmp_path / "run", request.getfixturevalue(server_name))
+    experiment.stage(FIRST, model=b"first")
+    experiment.stage(SECOND, model=b"second")
+    uploader = await experiment.opened()
+    await uploader.commit("t", 0, FIRST)
+    since = len(experiment.proxy.log)
+    await uploader.commit("t", 1, SECOND)
+    asked = [named(line) for line in experiment.proxy.log[since:]]
+    await uploader.close()
+    experiment.proxy.close()
+    assert asked == [
+        "PUT of model",
+        *further,
+        "GET of the folder",
+        "PUT of the manifest",
+        "GET of the manifest",
+    ]
+
+
+def named(line: str) -> str:
+    """A request by what it is about."""
+    method, path = line.split(" ", 1)
+    if "prefix=" in path:
+        return f"{method} of the {'claims' if '.epochs' in path else 'folder'}"
+    return f"{method} of {'the manifest' if path.endswith('.holdfast.json') else 'model'}"
 
 
 async def test_files_that_arrived_before_a_crash_are_not_sent_again(

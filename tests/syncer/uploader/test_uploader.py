@@ -21,6 +21,7 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.manifest import TrialProgress
+from holdfast.syncer.checkpoint.upload import Upload
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal.journal import Journal, Position, segment_name
 from holdfast.syncer.stores import retry
@@ -740,6 +741,25 @@ async def test_a_storage_that_cannot_tell_two_restores_apart_is_reported_at_a_re
     assert told == []
     await Uploader(kept.settings(kept.memory), told.append).open()
     assert [kind for kind, *_ in told] == ([] if decides else ["warning"])
+
+
+async def test_a_manifest_that_an_older_run_put_meanwhile_is_found_without_conditional_puts(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes before the listing that confirms the files; then these are compared again."""
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(MemoryStore, "conditional_puts", False)
+    confirm, late = Upload._confirm, [MARKER, f"{FOLDER}/model"]
+
+    async def be_late(upload: Upload) -> list[ObjectInfo]:
+        while late:
+            await kept.memory.put(late.pop(), b"of the older run")
+        return await confirm(upload)
+
+    monkeypatch.setattr(Upload, "_confirm", be_late)
+    await open_and_commit(kept.settings(kept.memory))
+    assert kept.memory.objects[f"{FOLDER}/model"] == (kept.root / FOLDER / "model").read_bytes()
+    assert kept.memory.objects[MARKER] == (kept.root / MARKER).read_bytes()
 
 
 async def test_what_a_storage_only_says_to_have_kept_is_put_again(

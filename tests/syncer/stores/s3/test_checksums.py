@@ -19,6 +19,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.body import body_of
 from holdfast.syncer.stores.s3.checksums import SUMMED, Checksums
 from holdfast.syncer.stores.s3.client import open_client
+from holdfast.syncer.stores.s3.multipart import composite
 from holdfast.syncer.stores.store import Store
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Aim, Ill, Some
@@ -153,6 +154,50 @@ async def test_a_server_that_knows_no_part_with_a_crc_gets_the_file_without(
     await store.close()
     assert created == [True, False]
     assert ("DELETE", "/bucket/x/big?uploadId=1") in scripted.requests
+
+
+@pytest.mark.parametrize("spoils", ["nothing", "a part", "the completion"])
+async def test_parts_are_proven_by_etags_that_the_server_computes_itself(
+    scripted: Scripted, big: Path, spoils: str
+) -> None:
+    """A part whose ETag is another goes again, with its MD5. Only a completion that does not name
+    the ETag of the parts is followed by a look at the object."""
+    sums: list[str] = []
+    etags: dict[str, str] = {}
+    spoilt = [True] * (spoils == "a part")
+    result = "CompleteMultipartUploadResult"
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        if path.endswith(("?uploads", "?uploads=")):
+            return 200, {}, b"<I><UploadId>1</UploadId></I>"
+        if method == "PUT":
+            given = "md5" if header(head, "content-md5") else "nothing"
+            sums.append(f"{'part' if 'partNumber' in path else 'whole'} with {given}")
+            is_spoilt = "partNumber" in path and spoilt and spoilt.pop()
+            etags[path] = md5(b"other" if is_spoilt else body)
+            return 200, {"ETag": f'"{etags[path]}"'}, b""
+        if method == "POST":
+            parts = sorted(path for path in etags if "partNumber" in path)
+            etag = composite([etags[path] for path in parts])
+            told = "other" if spoils == "the completion" else etag
+            return 200, {}, f"<{result}><ETag>&quot;{told}&quot;</ETag></{result}>".encode()
+        if method == "HEAD":
+            return 200, {"ETag": '"other"', "Content-Length": str(20 * MIB + 17)}, b""
+        return 200, {}, b"<ListPartsResult><IsTruncated>false</IsTruncated></ListPartsResult>"
+
+    store = scripted.location(respond).open_store()
+    await store.put("small", b"whose ETag is its MD5")
+    if spoils == "a part":
+        with pytest.raises(StorageUnavailable, match="differ from those sent"):
+            await store.put("big", big, resumable=True)
+        del sums[1:]
+    await store.put("big", big, resumable=True)
+    await store.close()
+    first = "md5" if spoils == "a part" else "nothing"
+    assert sums[:2] == ["whole with md5", f"part with {first}"]
+    assert "part with nothing" in sums or spoils == "a part"
+    looked = any(method == "HEAD" for method, _ in scripted.requests)
+    assert looked == (spoils == "the completion")
 
 
 async def test_a_part_of_other_bytes_counts_by_its_crc_only_if_etags_prove_nothing() -> None:
