@@ -204,7 +204,7 @@ class Controller:
             while self._inbox and self.fault is None:
                 batch, self._inbox = self._inbox, []
                 effects = self._record(batch)
-                for effect in effects if performs else ():
+                for effect in self._in_order(effects) if performs else ():
                     self._perform(effect)
         except JournalFull as error:
             self._refuse(batch, error)
@@ -257,6 +257,13 @@ class Controller:
         self.end_with(str(error))
 
     # -- effects out --------------------------------------------------------------------------
+
+    def _in_order(self, effects: list[Effect]) -> list[Effect]:
+        """The first checkpoint starts the uploader, which takes a few milliseconds: the answer to
+        its report goes first."""
+        if self.uploads is not None or any(isinstance(effect, Discard) for effect in effects):
+            return effects
+        return sorted(effects, key=lambda effect: isinstance(effect, Commit))
 
     def _perform(self, effect: Effect) -> None:
         match effect:
