@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.control import run
+from holdfast.experiment.control.services import open_uploads
 from holdfast.experiment.workers.pool import WorkerPool
 
 
@@ -16,17 +16,17 @@ def test_it_is_answered_before_the_uploader_starts(
     fit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    opened, replied = run.open_uploads, WorkerPool.reply
+    replied = WorkerPool.reply
 
-    def open_uploads(*args: Any, **kwargs: Any) -> Any:
+    def opened(*args: Any, **kwargs: Any) -> Any:
         seen.append("uploader starts")
-        return opened(*args, **kwargs)
+        return open_uploads(*args, **kwargs)
 
     def reply(self: WorkerPool, *args: Any) -> None:
         seen.append("answer")
         replied(self, *args)
 
-    monkeypatch.setattr(run, "open_uploads", open_uploads)
+    monkeypatch.setattr("holdfast.experiment.control.run.open_uploads", opened)
     monkeypatch.setattr(WorkerPool, "reply", reply)
 
     def train(config: dict[str, Any]) -> None:
