@@ -1,10 +1,12 @@
-"""What a report waits for that has the first checkpoint of its run."""
+"""What a report with a checkpoint waits for, besides its copy."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from holdfast import tune
@@ -12,7 +14,7 @@ from holdfast.experiment.control.services import open_uploads
 from holdfast.experiment.workers.pool import WorkerPool
 
 
-def test_it_is_answered_before_the_uploader_starts(
+def test_the_first_one_is_answered_before_the_uploader_starts(
     fit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -38,3 +40,28 @@ def test_it_is_answered_before_the_uploader_starts(
     (result,) = fit(train)
     assert seen == ["answer", "uploader starts", "answer"]
     assert Path(result.checkpoint.path, ".holdfast.json").exists()
+
+
+def test_the_uploader_leaves_the_cores_to_the_trials(
+    fit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    replied = WorkerPool.reply
+
+    def reply(self: WorkerPool, *args: Any) -> None:
+        for child in psutil.Process().children():
+            if "holdfast: uploader" in " ".join(child.cmdline()):
+                seen.append(child.nice())
+        replied(self, *args)
+
+    monkeypatch.setattr(WorkerPool, "reply", reply)
+
+    def train(config: dict[str, Any]) -> None:
+        directory = tune.staging_directory()
+        Path(directory, "weights").write_text("1")
+        checkpoint = tune.Checkpoint.from_directory(directory)
+        mode = tune.CheckpointUploadMode.SYNC  # the uploader has worked when this is answered
+        tune.report({"nice": os.nice(0)}, checkpoint=checkpoint, checkpoint_upload_mode=mode)
+
+    (result,) = fit(train)
+    assert seen == [result.metrics["nice"] + 5]
