@@ -49,9 +49,9 @@ def test_the_uploader_leaves_the_cores_to_the_trials(
     replied = WorkerPool.reply
 
     def reply(self: WorkerPool, *args: Any) -> None:
-        for child in psutil.Process().children():
-            if "holdfast: uploader" in " ".join(child.cmdline()):
-                seen.append(child.nice())
+        children = psutil.Process().children()
+        keepers = [each for each in children if "holdfast: uploader" in " ".join(each.cmdline())]
+        seen.extend(each.nice() for each in keepers)
         replied(self, *args)
 
     monkeypatch.setattr(WorkerPool, "reply", reply)
