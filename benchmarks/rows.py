@@ -46,10 +46,9 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Holdfast's median divided by the reference's."""
-        if not self.ours or not self.reference:
-            return None
-        return median(self.ours) / median(self.reference)
+        """Holdfast's median divided by the reference's, unless that is zero."""
+        reference = _middle(self.reference)
+        return median(self.ours) / reference if self.ours and reference else None
 
     @property
     def met(self) -> bool | None:

@@ -118,15 +118,15 @@ class Run:
         return has_ended
 
     def wait_for_news(self, seen: float, rest_s: float, quiet_s: float) -> bool:
-        """Whether everything has ended. Returns once `ring` is called; after `rest_s` seconds also
+        """Whether the bell rings, upon which this returns. After `rest_s` seconds it also returns
         if the machine has had an event since the one at `seen`, and `quiet_s` later in any
         case."""
-        if not self._is_rung(rest_s):
-            self._rings_at_events = True
-            if self.machine.now == seen:
-                self._is_rung(quiet_s)
-            self._rings_at_events = False
-        return self.done.is_set()
+        if self._is_rung(rest_s):
+            return True
+        self._rings_at_events = True
+        is_rung = self.machine.now == seen and self._is_rung(quiet_s)
+        self._rings_at_events = False
+        return is_rung
 
     def ring(self) -> None:
         """Let the thread of `fit()` look at once. May be called in any thread and in a signal

@@ -28,6 +28,8 @@ REFRESH_S = 0.25
 _SUMMARY_SHARE = 0.003
 # The part of a core that looks may use in which all rows have changed.
 _LOOK_SHARE = 0.006
+# The part of a core that looks may use between events, which only show that time passes.
+_CLOCK_SHARE = 0.0001
 # The longest time without a look at a run in which little or nothing happens. What a person waits
 # for (a line, a message, a trial that starts or ends, a signal) is shown at once.
 LONGEST_S = 10.0
@@ -92,6 +94,7 @@ class Watcher:
         self._signals = signals
         self._inline = inline
         self._refresher = Refresher(run, view, facts)
+        self._is_rung = True
         self._orders = 0
         self._ordered_at = 0.0
         self._ends_by = math.inf
@@ -148,12 +151,14 @@ class Watcher:
         """Whether the run has ended. Otherwise returns when it is time to look at it again."""
         if self._inline is not None:
             return self._inline.work(self._run)
-        if self._run.wait(REFRESH_S):
+        # After a bell, another one has to wait; and after an order to end there is a deadline.
+        if (self._is_rung or self._orders) and self._run.wait(REFRESH_S):
             return True
-        if self._orders:  # there is a deadline
+        if self._orders:
             return False
         last = self._refresher
-        return self._run.wait_for_news(last.seen, last.rest_s, last.quiet_s)
+        self._is_rung = self._run.wait_for_news(last.seen, last.rest_s, last.quiet_s)
+        return self._run.wait(0)
 
     def _order_end(self) -> None:
         """Stop the trials after the first signal, and kill everything after the second.
@@ -217,8 +222,8 @@ class Refresher:
     Each look is followed by a rest of `rest_s`, in which nothing is shown but what is urgent: the
     fewer of its rows have changed, the longer. So 64 trials that report once a minute are looked
     at every 10 s, and one trial at each of its reports. Without any event, the next look for the
-    sake of the clock comes after `quiet_s`, which doubles. `clock` and `spent` return seconds of
-    time and of this thread's CPU.
+    sake of the clock comes after `quiet_s`: the more a look costs, the later. `clock` and `spent`
+    return seconds of time and of this thread's CPU.
     """
 
     def __init__(
@@ -235,8 +240,7 @@ class Refresher:
         self._summary: Summary | None = None
         self._next_at = 0.0
         self.seen = 0.0  # the time of the newest event in the last summary
-        self.rest_s = 0.0
-        self.quiet_s = REFRESH_S
+        self.rest_s = self.quiet_s = REFRESH_S
 
     def refresh(self, *, at_once: bool = False) -> None:
         run, view = self._run, self._view
@@ -254,8 +258,8 @@ class Refresher:
             self._pace(changed_share(before, summary), self._spent() - spent)
 
     def _pace(self, changed: float, cost_s: float) -> None:
-        self.rest_s = min(cost_s / (_LOOK_SHARE * changed), LONGEST_S) if changed else 0.0
-        self.quiet_s = REFRESH_S if changed else min(2 * self.quiet_s, LONGEST_S)
+        self.rest_s = _within(cost_s / (_LOOK_SHARE * changed)) if changed else REFRESH_S
+        self.quiet_s = _within(cost_s / _CLOCK_SHARE)
 
     def _summarize(self, at_once: bool) -> Summary:
         began, spent, before = self._clock(), self._spent(), self._summary
@@ -267,6 +271,10 @@ class Refresher:
             self._view.message(text, "info")
         self._next_at = began + (self._spent() - spent) / _SUMMARY_SHARE
         return now
+
+
+def _within(seconds: float) -> float:
+    return min(max(REFRESH_S, seconds), LONGEST_S)
 
 
 def changed_share(before: Summary, now: Summary) -> float:

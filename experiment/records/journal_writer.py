@@ -21,8 +21,9 @@ from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import silent_for
 from holdfast.syncer.journal.journal import START, Journal, Position, Unsynced, segment_name
 
-# How long the projector collects rows before it writes them: the delay for readers of result.json.
-_NUDGE_S = 0.05
+# How long the projector collects rows before it writes them, the delay for readers of result.json;
+# and the least time between two such writes, because each of them has a cost besides its rows.
+_NUDGE_S, _NEXT_NUDGE_S = 0.05, 0.25
 # A projector that only has little CPU may take so many times as long as one that does nothing.
 _MOST_LOOKS = 6
 # How long to wait for the disk's answer after a suspended job resumes on a busy machine.
@@ -68,6 +69,7 @@ class JournalWriter:
         self._loop = asyncio.get_running_loop()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._nudge_timer: asyncio.TimerHandle | None = None
+        self._nudged_s = -math.inf
         self._syncing: asyncio.Task[Any] | None = None
         self._sync_again = False
         self._finishing = False
@@ -89,7 +91,8 @@ class JournalWriter:
         self._journal.append(payloads)
         self._arm()
         if self._nudge_timer is None:
-            self._nudge_timer = self._loop.call_later(_NUDGE_S, self._nudge)
+            due_s = max(self._loop.time() + _NUDGE_S, self._nudged_s + _NEXT_NUDGE_S)
+            self._nudge_timer = self._loop.call_at(due_s, self._nudge)
 
     def when_durable(self, act: Callable[[], None]) -> None:
         """Call `act` once everything appended so far survives a power cut."""
@@ -245,6 +248,7 @@ class JournalWriter:
 
     def _nudge(self) -> None:
         self._nudge_timer = None
+        self._nudged_s = self._loop.time()
         position = self._journal.position
         self._projector.send(["upto", position.segment, position.offset])
         for tell in self._followers:

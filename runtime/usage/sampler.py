@@ -74,9 +74,7 @@ class Sampler:
         resident = table[main].resident_bytes
         return Sample(
             cpu_s=sum(table[pid].cpu_s for pid in tree),
-            memory_bytes=sum(
-                self._memory.of(pid, table[pid].resident_bytes, count) for pid in tree
-            ),
+            memory_bytes=sum(self._memory.of(pid, table[pid], count) for pid in tree),
             main_bytes=resident,
             main_peak_bytes=max(resident, processes.peak_bytes(main)),
             gpu_memory_bytes=share.memory_bytes,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.experiment.records import journal_writer
 from holdfast.experiment.records.journal_writer import JournalWriter, NotDurable
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import fsync
@@ -20,10 +21,16 @@ from holdfast.syncer.journal.journal import Journal, read
 from tests.rig.free_tasks import free_tasks
 
 
-class DeafScribe:
-    """Replaces the projector, which is not tested here."""
+class Scribe:
+    """Replaces the projector; keeps what it is sent."""
 
-    def send(self, message: list[Any]) -> None: ...
+    def __init__(self) -> None:
+        self.sent: list[list[Any]] = []
+        self.was_sent = asyncio.Event()
+
+    def send(self, message: list[Any]) -> None:
+        self.sent.append(message)
+        self.was_sent.set()
 
 
 class Heard:
@@ -39,9 +46,10 @@ class Heard:
         self.faults: list[BaseException] = []
         self.warnings: list[str] = []
         self.folder = folder / "journal"
+        self.scribe = Scribe()
         self.journal_writer = JournalWriter(
             Journal(self.folder),
-            DeafScribe(),  # type: ignore[arg-type]
+            self.scribe,  # type: ignore[arg-type]
             tasks=free_tasks(),
             fsync_period_s=fsync_period_s,
             disk_deadline_s=disk_deadline_s,
@@ -316,3 +324,24 @@ def test_the_time_in_which_a_job_was_suspended_is_none_that_the_disk_took(
     heard = asyncio.run(run())
     assert heard.faults == []
     assert heard.payloads() == [b"row"]
+
+
+def test_the_projector_hears_of_the_first_row_soon_and_of_those_that_follow_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_writer, "_NUDGE_S", 0.0)
+    monkeypatch.setattr(journal_writer, "_NEXT_NUDGE_S", 3600.0)
+
+    async def run() -> None:
+        heard = Heard(tmp_path)
+        ends = []
+        for _ in range(3):
+            heard.journal_writer.append([b"row"])
+            ends.append(heard.journal_writer.position.offset)
+            await asyncio.wait_for(heard.scribe.was_sent.wait(), 30.0)
+            for _ in range(9):  # turns of the loop, in which a timer that is due fires
+                await asyncio.sleep(0)
+        heard.journal_writer.resend_state()
+        assert heard.scribe.sent == [["upto", 0, ends[0]], ["upto", 0, ends[2]]]
+
+    asyncio.run(run())

@@ -69,9 +69,22 @@ def test_the_memory_of_a_large_process_is_read_less_often(monkeypatch: pytest.Mo
     monkeypatch.setattr("holdfast.runtime.usage.processes.time.monotonic", lambda: next(moments))
     monkeypatch.setattr(processes, "_kilobytes", lambda *_: next(sizes))
     memory = Memory()
-    assert memory.of(7, 100, others=1) == 70
-    assert memory.of(7, 120, others=1) == 90  # as much more as its resident memory
-    assert memory.of(7, 120, others=1) == 50
+    assert memory.of(7, Stat(1, 0.1, 100), others=1) == 70
+    assert memory.of(7, Stat(1, 0.2, 120), others=1) == 90  # as much more as its resident memory
+    assert memory.of(7, Stat(1, 0.3, 120), others=1) == 50
+
+
+def test_the_memory_of_a_process_that_does_nothing_is_read_every_few_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Readings take 0.3 ms each.
+    moments = iter([0.0, 0.0003, 60.0, 180.0, 193.0, 193.0003, 253.0, 253.0003])
+    sizes = iter([70, 50, 60])
+    monkeypatch.setattr("holdfast.runtime.usage.processes.time.monotonic", lambda: next(moments))
+    monkeypatch.setattr(processes, "_kilobytes", lambda *_: next(sizes))
+    memory, waiting = Memory(), Stat(1, 0.1, 100)
+    assert [memory.of(7, waiting, others=64) for _ in range(4)] == [70, 70, 70, 50]
+    assert memory.of(7, Stat(1, 0.2, 100), others=64) == 60  # it has run
 
 
 def test_trees_end_where_a_table_is_torn() -> None:
