@@ -20,7 +20,6 @@ LOOSE = {
 # Calls in threads that Python waits for at its exit, however long they take.
 JOINED = {
     ("runtime/engines/ray_client.py", "_call"): "in a process that ends without it, by os._exit",
-    ("syncer/checkpoint/download.py", "_download"): "it checks files that it has just written",
     ("syncer/stores/local.py", "_call"): "in the uploader's process, killed if it hangs",
     ("syncer/stores/probing.py", "_read"): "of a file in the script's own temporary folder",
     ("syncer/stores/probing.py", "_write_large"): "of a file in the script's own temporary folder",
@@ -59,6 +58,8 @@ ENDLESS = {
     ("syncer/stores/owned_store.py", "close"): "of a task that was cancelled",
     ("syncer/stores/s3/client.py", "take"): "requests that hold memory have one each",
     ("syncer/stores/s3/http.py", "close"): "of connections that were cut",
+    ("syncer/stores/s3/ranges.py", "fetch_others"): "the download has a deadline",
+    ("syncer/stores/s3/ranges.py", "_hash_along"): "the download has a deadline",
     ("syncer/uploader/lanes.py", "_after"): "each order has the storage's deadline",
 }
 

@@ -24,6 +24,7 @@ from holdfast.syncer.errors import (
     from_os_error,
     os_errors,
 )
+from holdfast.syncer.files import threads
 from holdfast.syncer.stores.hashed import new_digest, read_into
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status
 from holdfast.syncer.stores.s3.multipart import PartRequest
@@ -296,7 +297,13 @@ async def _hash(arrival: Arrival, start: int, end: int) -> None:
         if end - start <= _INLINE_BYTES:
             read_into(arrival.hasher, arrival.descriptor, start, end)
             return
-        import anyio.to_thread
+        # Its own, because a cancellation does not wait for the thread.
+        own = os.dup(arrival.descriptor)
+        await threads.call(partial(_hash_and_close, arrival.hasher, own, start, end))
 
-        # A cancellation waits for the thread: it reads from a file that is closed afterwards.
-        await anyio.to_thread.run_sync(read_into, arrival.hasher, arrival.descriptor, start, end)
+
+def _hash_and_close(hasher: Any, descriptor: int, start: int, end: int) -> None:
+    try:
+        read_into(hasher, descriptor, start, end)
+    finally:
+        os.close(descriptor)
