@@ -70,8 +70,8 @@ class RunTasks(TaskScope):
     """The task group of a run: `async with RunTasks() as tasks`. At its end it cancels the tasks
     that still run, and waits for them.
 
-    The first failure is the run's `fault`. `ended` is done after a failure, or when `finish` was
-    called.
+    The first failure is the run's `fault`, also one in a callback of the loop, after which
+    something may wait for ever. `ended` is done after a failure, or when `finish` was called.
     """
 
     def __init__(self) -> None:
@@ -97,6 +97,9 @@ class RunTasks(TaskScope):
         return ready.result()
 
     async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._unhandled_before = loop.get_exception_handler()
+        loop.set_exception_handler(self._on_unhandled)
         await self._group.__aenter__()
         return self
 
@@ -104,6 +107,14 @@ class RunTasks(TaskScope):
         self.cancel()
         # Without the error, the group does not wrap it in an exception group.
         await self._group.__aexit__(None, None, None)
+        asyncio.get_running_loop().set_exception_handler(self._unhandled_before)
+
+    def _on_unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and "handle" in context:
+            self.fail(error)
+        else:  # for example of a task that was never awaited
+            loop.default_exception_handler(context)
 
 
 async def _later(seconds: float, act: Callable[..., object], arguments: tuple[Any, ...]) -> None:

@@ -13,6 +13,13 @@ from holdfast import tune
 from holdfast.experiment.workers.pool import WorkerPool
 
 
+def is_uploader(process: psutil.Process) -> bool:
+    try:
+        return "holdfast: uploader" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # or what another test has left of one
+        return False
+
+
 def test_the_uploader_leaves_the_cores_to_the_trials(
     fit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -20,9 +27,7 @@ def test_the_uploader_leaves_the_cores_to_the_trials(
     replied = WorkerPool.reply
 
     def reply(self: WorkerPool, *args: Any) -> None:
-        children = psutil.Process().children()
-        keepers = [each for each in children if "holdfast: uploader" in " ".join(each.cmdline())]
-        seen.extend(each.nice() for each in keepers)
+        seen.extend(each.nice() for each in filter(is_uploader, psutil.Process().children()))
         replied(self, *args)
 
     monkeypatch.setattr(WorkerPool, "reply", reply)

@@ -40,6 +40,19 @@ async def test_a_task_in_which_user_code_exits_is_a_failure_like_any_other() -> 
         assert not other.done()
 
 
+async def test_what_a_callback_of_the_loop_raises_is_the_runs_fault() -> None:
+    def fail() -> None:
+        raise ValueError("oh no")
+
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    async with RunTasks() as tasks:
+        loop.call_soon(fail)
+        await tasks.ended
+    assert str(tasks.fault) == "oh no"
+    assert loop.get_exception_handler() == before
+
+
 async def test_the_first_fault_counts() -> None:
     async with RunTasks() as tasks:
         tasks.fail(KeyError("first"))

@@ -13,6 +13,7 @@ from holdfast.experiment.control import services
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
+from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Journal
 from tests.rig.free_tasks import free_tasks
 
@@ -137,7 +138,7 @@ async def test_what_storage_does_not_keep_is_a_loss_and_what_is_retried_is_none(
         begins=0,
     )
     parts = ("journal_writer", "post", "lose", "lose_ownership")
-    controller: Any = SimpleNamespace(**dict.fromkeys(parts))
+    controller: Any = SimpleNamespace(**dict.fromkeys(parts), machine=Machine())
     controller.warn = lambda text, level="warning": tell(text, level)
     services.open_uploads(plan, controller, tell, free_tasks()).on_uploader(message)
     assert list(tell.by_level) == [level]
