@@ -200,9 +200,9 @@ def test_a_bit_flipped_in_result_json_is_mended_by_a_restore_that_runs_the_trial
 
 def test_an_ended_trial_whose_last_checkpoint_is_gone_keeps_the_one_before(bench: Bench) -> None:
     """As after a move to another machine: the records are there, the checkpoint is not."""
-    gate = bench.gate("0-2")
+    gate = bench.gate("0-3")  # the answer to the second report comes after the uploader's start
     script = bench.start(at_once=1)
-    script.wait_for("at 0 2")
+    script.wait_for("at 0 3")
     (uploader,) = script.processes("uploader")
     uploader.signal(signal.SIGSTOP)
     gate.open()

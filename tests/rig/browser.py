@@ -22,6 +22,8 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 WIDE, NARROW = (1280, 800), (390, 844)
 # What an EventSource leaves when its page is closed or goes elsewhere.
 _ABORTED = "net::ERR_ABORTED"
+# Tests that run at the same time make network namespaces. The page asks again.
+_CHANGED = "net::ERR_NETWORK_CHANGED"
 _TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
     console.error(`CSP ${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`));"""
 # The elements that make the page wider than the window; what is in a box that scrolls is not among
@@ -133,7 +135,7 @@ class Tab:
             self.origins.add(f"{parts.scheme}://{parts.netloc}")
 
     def _failed(self, request: Any) -> None:
-        if request.failure != _ABORTED:
+        if request.failure not in (_ABORTED, _CHANGED):
             self._problems.append(f"{request.method} {request.url}: {request.failure}")
 
     def _answered(self, response: Any) -> None:
@@ -143,7 +145,7 @@ class Tab:
             )
 
     def _said(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
+        if message.type in ("error", "warning") and _CHANGED not in message.text:
             self._problems.append(f"console: {message.text}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -10,6 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from holdfast.web.security import HEADERS
 
 ROOT = Path(__file__).parent.parent.parent
 STATIC = ROOT / "src" / "holdfast" / "web" / "static"
@@ -115,6 +118,12 @@ def test_the_page_loads_all_modules_that_it_begins_with_at_once() -> None:
     page = (STATIC / "index.html").read_text()
     linked = re.findall(r'<link rel="modulepreload" href="static/([^"]+)">', page)
     assert sorted(linked) == sorted(modules_from(STATIC / "js" / "main.js"))
+
+
+def test_the_policy_allows_the_script_in_the_page_and_no_other() -> None:
+    (script,) = re.findall(r"<script>(.*?)</script>", (STATIC / "index.html").read_text(), re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'self' 'sha256-{digest}';" in HEADERS["content-security-policy"]
 
 
 def modules_from(first: Path) -> set[str]:

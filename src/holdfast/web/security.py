@@ -32,8 +32,10 @@ _NO_TOKEN: Final = (
     "terminal, or the run that was started with RunConfig(web=True)"
 )
 
+# Of the script in index.html itself, which loads the page again if a file of it does not come.
+_INLINE: Final = "'sha256-JT6PvfHqhtcOulkwBpmNJ8z50EkkX5Ae0hlFsTjjEwY='"
 _CSP: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    f"default-src 'none'; script-src 'self' {_INLINE}; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'"
 )
 # On every answer. The policy of files that a trial wrote is in `app.py`.

@@ -41,12 +41,27 @@ def test_a_page_of_which_a_file_does_not_come_loads_itself_again(
     seen(tab.page.locator("main"), "ended with errors")
     assert len(loads) == 3
     tab.page.route("**/js/steer.js", lambda route: route.abort("connectionreset"))
+    tab.page.evaluate("history.replaceState({again: 6}, '')")  # the last time
     tab.page.reload()
     seen(tab.page.locator("#app"), "Check that `holdfast web` is still running")
-    assert len(loads) == 3 + 4
     tab.page.unroute("**/js/steer.js")
     tab.page.reload()
     seen(tab.page.locator("main"), "ended with errors")
+
+
+def test_a_chart_or_an_answer_that_does_not_come_is_asked_for_again(
+    ended: Served, opened: Callable[..., Tab]
+) -> None:
+    tab = opened()
+    tab.allows = ["plot.js", "/rows", "Failed to load resource"]
+    for url in ("**/js/charts/pure/plot.js", "**/api/e/run/rows*"):
+        tab.page.route(url, lambda route: route.abort("connectionreset"), times=1)
+    tab.page.goto(ended.url)
+    tab.page.goto(ended.at(f"e/run?{view(tab='curves')}"))
+    tab.page.locator("#charts .chart-host").first.wait_for()
+    tab.quiet()
+    assert not tab.page.get_by_text("could not be loaded").count()
+    assert len(tab._problems) >= 2
 
 
 TABS = ("curves", "parallel", "scatter", "importance", "scheduler", "timeline")

@@ -34,7 +34,19 @@ async function answered(request) {
   throw new Refused(body?.error ?? `The server answered with status ${response.status}.`, response.status);
 }
 
-const get = (path, query) => answered(fetch(urlOf(path, query), { headers: { Accept: "application/json" } }));
+/** Asks again if there is no answer: a browser gives up all requests when the machine's network changes. */
+async function asked(url) {
+  for (const waits of [200, 600]) {
+    try {
+      return await fetch(url, { headers: { Accept: "application/json" } });
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, waits));
+    }
+  }
+  return fetch(url, { headers: { Accept: "application/json" } });
+}
+
+const get = (path, query) => answered(asked(urlOf(path, query)));
 
 const post = (path, body) =>
   answered(fetch(urlOf(path), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }));

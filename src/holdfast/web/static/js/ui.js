@@ -136,9 +136,21 @@ export function Dialog({ title, onClose, children, wide = false }) {
   </dialog>`;
 }
 
+/** Again if a file did not come, as when the machine's network has changed. */
+async function imported(path) {
+  for (const waits of [300, 900, 2700]) {
+    try {
+      return await import(path);
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, waits));
+    }
+  }
+  return import(path);
+}
+
 /** A chart, loaded when it is first shown: `name` of the file, `part` its component. */
 export function Chart({ file, part, ...props }) {
-  const { value, error, again } = useLoaded(() => import(`./charts/${file}.js`), [file]);
+  const { value, error, again } = useLoaded(() => imported(`./charts/${file}.js`), [file]);
   if (error !== null) return html`<${Failed} error=${new Error("The chart could not be loaded from the server.")} retry=${again} />`;
   if (value === null) return html`<p class="loading">Loading the chart…</p>`;
   return html`<${Guarded} part=${value[part]} ...${props} />`;
