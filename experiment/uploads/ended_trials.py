@@ -24,7 +24,7 @@ class EndedTrials:
         self._machine = machine
         self._boot = boot_id()
         self._told: dict[str, Trial] = {}
-        # Those whose files may not be written yet, with the journal's end when they were told.
+        # Those whose files may not be written yet, with the journal's end when `news` had them.
         self._waiting: dict[str, Position] = {}
 
     def forget(self) -> None:

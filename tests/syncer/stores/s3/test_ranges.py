@@ -138,6 +138,13 @@ async def test_a_small_object_takes_one_request(opened: Any, tmp_path: Path, siz
     assert (tmp_path / "again").read_bytes() == OLD[:size]
 
 
+def broken_off(answer: Any) -> Any:
+    """The answer, whose connection ends after 600 bytes."""
+    status, headers, body = answer
+    whole = {"Content-Length": str(len(body)), "Connection": "close", **headers}
+    return status, whole, body[:600]
+
+
 async def test_a_range_that_breaks_off_is_asked_for_again_from_there(
     opened: Any, tmp_path: Path
 ) -> None:
@@ -146,12 +153,7 @@ async def test_a_range_that_breaks_off_is_asked_for_again_from_there(
     def disturb(start: int, end: int, answer: Any) -> Any:
         if start not in (0, 1000, 1600):
             return answer
-        status, headers, body = answer
-        return (
-            status,
-            {"Content-Length": str(len(body)), "Connection": "close", **headers},
-            body[:600],
-        )
+        return broken_off(answer)
 
     server.disturb = disturb
     store = await opened(server)
@@ -324,12 +326,7 @@ async def test_without_an_etag_one_that_breaks_off_begins_again(
             return answer
         server.content = NEW
         server.disturb = lambda start, end, answer: answer
-        status, headers, body = answer
-        return (
-            status,
-            {"Content-Length": str(len(body)), "Connection": "close", **headers},
-            body[:600],
-        )
+        return broken_off(answer)
 
     server.disturb = disturb
     store = await opened(server)

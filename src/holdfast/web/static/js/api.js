@@ -34,17 +34,19 @@ async function answered(request) {
   throw new Refused(body?.error ?? `The server answered with status ${response.status}.`, response.status);
 }
 
-/** Asks again if there is no answer: a browser gives up all requests when the machine's network changes. */
-async function asked(url) {
-  for (const waits of [200, 600]) {
+/** The result of `attempt`, which is made again after each wait: a browser gives up all requests when the machine's network changes. */
+export async function persistently(attempt, waits) {
+  for (const wait of waits) {
     try {
-      return await fetch(url, { headers: { Accept: "application/json" } });
+      return await attempt();
     } catch {
-      await new Promise((resolve) => setTimeout(resolve, waits));
+      await new Promise((resolve) => setTimeout(resolve, wait));
     }
   }
-  return fetch(url, { headers: { Accept: "application/json" } });
+  return attempt();
 }
+
+const asked = (url) => persistently(() => fetch(url, { headers: { Accept: "application/json" } }), [200, 600]);
 
 const get = (path, query) => answered(asked(urlOf(path, query)));
 

@@ -1,6 +1,7 @@
 // Small parts that every page uses.
 
 import { html, render, Component, createContext, useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useContext, useReducer, useErrorBoundary } from "../vendor/htm-preact.module.js";
+import { persistently } from "./api.js";
 import { ago, clock, left, percent, shortened } from "./format.js";
 
 export { html, render, Component, createContext, useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useContext, useReducer, useErrorBoundary };
@@ -136,21 +137,9 @@ export function Dialog({ title, onClose, children, wide = false }) {
   </dialog>`;
 }
 
-/** Again if a file did not come, as when the machine's network has changed. */
-async function imported(path) {
-  for (const waits of [300, 900, 2700]) {
-    try {
-      return await import(path);
-    } catch {
-      await new Promise((resolve) => setTimeout(resolve, waits));
-    }
-  }
-  return import(path);
-}
-
 /** A chart, loaded when it is first shown: `name` of the file, `part` its component. */
 export function Chart({ file, part, ...props }) {
-  const { value, error, again } = useLoaded(() => imported(`./charts/${file}.js`), [file]);
+  const { value, error, again } = useLoaded(() => persistently(() => import(`./charts/${file}.js`), [300, 900, 2700]), [file]);
   if (error !== null) return html`<${Failed} error=${new Error("The chart could not be loaded from the server.")} retry=${again} />`;
   if (value === null) return html`<p class="loading">Loading the chart…</p>`;
   return html`<${Guarded} part=${value[part]} ...${props} />`;
