@@ -1,4 +1,5 @@
-"""From the start of a script that restores a large experiment to its first resumed trial."""
+"""From the start of a script that restores a large experiment to its first resumed trial, and from
+the end of its last trial to that of the script."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import OURS, Bench, ScriptFailed, environment, script
+from benchmarks.measure import OURS, Bench, ScriptFailed, environment, finish, script
 from benchmarks.prepared import prepare
 from benchmarks.rows import Goal, Row
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, Layout
@@ -21,25 +22,44 @@ _BOUND = Goal(of="ours", bound=3.0)
 
 
 def measure(bench: Bench) -> list[Row]:
-    found = _restored(bench, bench.size(10_000, 60), bench.size(20, 4))
+    """With `--long`, also of 100,000 trials."""
+    trials, unfinished = bench.size(10_000, 60), bench.size(20, 4)
+    found = [
+        *_restored(bench, trials, unfinished, rows=10),
+        *_restored(bench, trials, unfinished, rows=bench.size(100, 20)),
+    ]
     if bench.long:
-        found += _restored(bench, 100_000, 20, is_bound=False)
+        found += _restored(bench, 100_000, 20, rows=10, is_bound=False)
     return found
 
 
-def _restored(bench: Bench, trials: int, unfinished: int, *, is_bound: bool = True) -> list[Row]:
-    rows = 10
+def _restored(
+    bench: Bench, trials: int, unfinished: int, *, rows: int, is_bound: bool = True
+) -> list[Row]:
     storage = bench.scratch()
     experiment = storage / "experiment"
     prepare(experiment, done=trials - unfinished, rows=rows, unfinished=unfinished)
     # Not in turns: a run that is killed leaves no snapshot if it found none.
     with_snapshot = bench.interleaved({OURS: partial(_restore_s, experiment)})
     without = bench.interleaved({OURS: partial(_from_journal_s, experiment)})
-    work = f"restore of {trials:,} trials with {trials * rows:,} rows to the first that runs"
+    size = f"{trials:,} trials with {trials * rows:,} rows"
+    work = f"restore of {size} to the first that runs"
     return [
         Row(work=work, unit="s", ours=with_snapshot[OURS], goal=_BOUND if is_bound else None),
         Row(work=f"{work}, without a snapshot", unit="s", ours=without[OURS]),
+        Row(
+            work=f"from the end of the last trial to that of the script, {size}",
+            unit="s",
+            ours=[_end_s(experiment)],
+        ),
     ]
+
+
+def _end_s(experiment: Path) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        newest = Path(folder, "newest")
+        done = finish(script("resume", experiment), NEWEST=str(newest))
+        return done.began_s + done.wall_s - float(newest.read_text())
 
 
 def _from_journal_s(experiment: Path) -> float:

@@ -26,6 +26,7 @@ from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import has_work, is_selected
+from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.config import RunConfig, SyncConfig
@@ -39,7 +40,8 @@ class RunPlan:
 
     `remote` is the storage of the experiment; None if `layout` is in the storage itself. `first`
     is Begun or Resumed. `machine` is empty, or has the state that a restore read. `engine`
-    supplies the nodes of a cluster; without one, trials run on this machine. `scheduler_calls` are
+    supplies the nodes of a cluster; without one, trials run on this machine. `read_until` is where
+    the restore's reading of the journal ended, None if nothing was read. `scheduler_calls` are
     those of a scheduler in Ray's style.
     """
 
@@ -52,6 +54,7 @@ class RunPlan:
     machine: Machine
     first: Begun | Resumed
     begins: int
+    read_until: Position | None
     fresh: bool
     proposer: Proposer
     lock: ExperimentLock

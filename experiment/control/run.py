@@ -413,7 +413,9 @@ class Run:
         # In storage each segment has one author. So what another machine uploads late, to its last
         # segment, does not mix with the records of this run.
         fresh = plan.fresh or plan.remote is not None
-        journal = Journal(plan.layout.journal, fresh=fresh, begins=plan.begins)
+        journal = Journal(
+            plan.layout.journal, fresh=fresh, begins=plan.begins, read_until=plan.read_until
+        )
         for cut in journal.cuts:
             self.tell(str(cut), "loss")
         return journal

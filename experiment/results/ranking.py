@@ -66,13 +66,12 @@ def is_better(value: float, than: float, mode: str) -> bool:
     return value > than if mode == "max" else value < than
 
 
-def index_of_best(values: Iterable[float | None], mode: str) -> int | None:
+def index_of_best(values: Sequence[float | None], mode: str) -> int | None:
     """The index of the best finite value, the first of equal ones; None if there is none."""
-    best, at = math.nan, None
-    for index, value in enumerate(values):
-        if value is not None and math.isfinite(value) and is_better(value, best, mode):
-            best, at = value, index
-    return at
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return None
+    return values.index(max(known) if mode == "max" else min(known))
 
 
 def reported_names(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -344,7 +344,7 @@ class Result:
             self.best_checkpoints if self._stored is None else self._with_rows(self._checkpoints)
         )
         rows = [row for _, row in known]
-        at = index_of_best((numeric(row, metric) for row in rows), check_mode(mode))
+        at = index_of_best([numeric(row, metric) for row in rows], check_mode(mode))
         if at is None:
             raise self._no_best_checkpoint(metric, rows)
         return known[at][0]

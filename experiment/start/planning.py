@@ -126,6 +126,7 @@ def plan_run(
         machine=start.machine,
         first=start.first,
         begins=start.begins,
+        read_until=start.read_until,
         fresh=isinstance(start.first, Begun),
         proposer=proposer,
         lock=lock,

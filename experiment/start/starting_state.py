@@ -22,7 +22,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.resuming import has_work, written
 from holdfast.syncer.files.boot import boot_id
-from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.journal.journal import Position, segments
 from holdfast.trial.resources import NodeKind
 from holdfast.trial.tuning import ResumeConfig, ResumeType
 
@@ -31,12 +31,14 @@ from holdfast.trial.tuning import ResumeConfig, ResumeType
 class Start:
     """The state that a run starts from, and the event that the journal continues with.
 
-    `begins` is the journal's segment that the experiment starts in.
+    `begins` is the journal's segment that the experiment starts in, `read_until` the end of its
+    last readable record; None for a new one.
     """
 
     machine: Machine
     first: Begun | Resumed
     begins: int
+    read_until: Position | None = None
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -112,4 +114,4 @@ def resumed_start(
         view.message(told, "warning")
     if changed and works:
         store(request.trainable, file)
-    return Start(machine=machine, first=first, begins=recovered.begins)
+    return Start(machine=machine, first=first, begins=recovered.begins, read_until=recovered.end)

@@ -10,7 +10,13 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.files.durable import fsync_dir, fsync_path, write_atomic
 from holdfast.syncer.files.regular import open_regular, read_regular
 from holdfast.syncer.journal.reading import begins_at, read_segment
-from holdfast.syncer.journal.segment import newest_takeover, segment_name, takeovers
+from holdfast.syncer.journal.segment import (
+    MAGIC,
+    Position,
+    newest_takeover,
+    segment_name,
+    takeovers,
+)
 from holdfast.syncer.journal.stretches import SegmentFile
 
 
@@ -30,16 +36,21 @@ class DamagedTail:
         )
 
 
-def seal(directory: Path, known: list[int]) -> tuple[list[int], list[DamagedTail]]:
+def seal(
+    directory: Path, known: list[int], read_until: Position | None = None
+) -> tuple[list[int], list[DamagedTail]]:
     """Cut off everything after the first unreadable byte. Returns the remaining segments.
 
-    Raises OSError.
+    `read_until`: where the caller's reading of these segments has just ended; None to read them
+    here. Raises OSError.
     """
     again = list(takeovers(directory, known))
+    if again or read_until is None:  # a reader passes over what was taken over
+        read_until = Position()
     for at, number in enumerate(known):
         path = directory / segment_name(number)
         follows = at == 0 or known[at - 1] == number - 1
-        end = _sound_end(directory, number)
+        end = _known_end(path, number, read_until) or _sound_end(directory, number)
         over = newest_takeover(number, again)
         size = path.stat().st_size if over is None else over.limit(number)
         if follows and end and (end == size or (over and end >= (size or 0))):
@@ -51,12 +62,21 @@ def seal(directory: Path, known: list[int]) -> tuple[list[int], list[DamagedTail
     return known, []
 
 
+def _known_end(path: Path, number: int, read_until: Position) -> int:
+    """The end of a segment's last record that was read; 0 if it has none, or was not read."""
+    if number < read_until.segment:  # to its end, or it has no record
+        size = path.stat().st_size
+    else:
+        size = read_until.offset if number == read_until.segment else 0
+    return size if size > len(MAGIC) else 0
+
+
 def _sound_end(directory: Path, number: int) -> int:
     """The end of the last complete record, or of the header if there is none; 0 if the header is
     damaged."""
     with SegmentFile(directory, number) as file:
         end = begins_at(file, directory / segment_name(number))
-    for _, after in read_segment(directory, number):
+    for _, after in read_segment(directory, number, ends_only=True):
         end = after
     return end
 

@@ -89,12 +89,14 @@ class Journal:
         *,
         fresh: bool = False,
         begins: int = 0,
+        read_until: Position | None = None,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         """Open for appending, and cut off incomplete records (see `cuts`).
 
         `fresh`: begin a new segment even if the last one is intact. Segments before `begins`
-        belong to earlier experiments, so damage there does not affect this one.
+        belong to earlier experiments, so damage there does not affect this one. `read_until`: up
+        to where the holder of the lock has read from `begins`; None to read that here.
         """
         self.directory = directory
         self.cuts: list[DamagedTail] = []
@@ -113,7 +115,8 @@ class Journal:
         for number in known:
             if number < begins:
                 self.cuts += seal(directory, [number])[1]
-        sound, cuts = seal(directory, [number for number in known if number >= begins])
+        ours = [number for number in known if number >= begins]
+        sound, cuts = seal(directory, ours, read_until)
         self.cuts += cuts
         # Their writer may have been killed before it forced them to the disk.
         for number in sound:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import Any
+from typing import Any, BinaryIO
 
 from holdfast.names import shown
 from holdfast.syncer.errors import NotStored, StorageRefused
@@ -20,15 +20,32 @@ from holdfast.syncer.stores.store import Store
 NOTE_BYTES = 1 << 16
 # The limit for a head of a million segments, an index of a million files, or a large config.
 MOST_BYTES = 256 << 20
+_GROWN_BYTES = 1 << 20
 
 
 def read_small(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
     """Read a regular file. Raises OSError, also if it has more than `most` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size <= most and len(data := file.read(most + 1)) <= most:
-            return data
-    raise OSError(errno.EFBIG, _too_large(size, most), os.fspath(path))
+        data = b"" if size > most else _read(file, size, most)
+    if (found := max(size, len(data))) > most:
+        raise OSError(errno.EFBIG, _too_large(found, most), os.fspath(path))
+    return data
+
+
+def _read(file: BinaryIO, size: int, most: int) -> bytes:
+    """All of a file of about this size, but not much more than `most` bytes.
+
+    `file.read(most + 1)` would first allocate as much: a machine with less memory refuses that.
+    """
+    data = file.read(size + 1)
+    if len(data) <= size:
+        return data
+    parts, read = [data], len(data)  # it has grown, or its filesystem does not know its size
+    while read <= most and (more := file.read(_GROWN_BYTES)):
+        parts.append(more)
+        read += len(more)
+    return b"".join(parts)
 
 
 def read_note(path: str | os.PathLike[str]) -> str:

@@ -8,6 +8,8 @@ import json
 import re
 import shutil
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -239,6 +241,32 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         read_small(huge)
     with pytest.raises(OSError, match="holdfast writes at most 65,536"):
         read_note(huge)
+
+
+# It has more memory than its own, but not as much as a file of rows may have.
+_WITH_LITTLE_MEMORY = """
+import resource, sys
+from holdfast.experiment.folder.trial_folder import TrialFolder
+from holdfast.syncer.stores.location import Location
+
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, resource.RLIM_INFINITY))
+print(len(TrialFolder.at(Location.resolve(sys.argv[1], None, {})).rows()))
+"""
+
+
+def test_rows_are_read_with_as_much_memory_as_the_file_has(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_bytes(b'{"loss": 1}\n' * 3)
+    command = [sys.executable, "-c", _WITH_LITTLE_MEMORY, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+
+
+def test_a_file_whose_size_is_not_known_is_read_to_its_end_or_to_the_limit() -> None:
+    path = Path("/proc/self/status")
+    assert path.stat().st_size == 0
+    assert read_small(path).startswith(b"Name:")
+    with pytest.raises(OSError, match="holdfast writes at most 10"):
+        read_small(path, 10)
 
 
 class HugeHead(MemoryStore):

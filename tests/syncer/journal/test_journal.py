@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import sys
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.journal import fsync, reading
+from holdfast.syncer.journal import cutting, fsync, reading
 from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import (
     MAGIC,
@@ -63,6 +64,58 @@ def test_the_readable_end_is_where_reading_ends_whatever_is_damaged(
             path.write_bytes(data)
             *_, (_, end) = [(b"", journals.START), *read(folder)]
             assert readable_end(folder) == end, at
+
+
+def opened(folder: Path, read_until: Position | None) -> tuple[dict[str, bytes], list[str]]:
+    """The files and the cuts after a journal was opened."""
+    journal = Journal(folder, read_until=read_until)
+    journal.close()
+    return (
+        {path.name: path.read_bytes() for path in folder.iterdir()},
+        list(map(str, journal.cuts)),
+    )
+
+
+def test_a_journal_that_was_just_read_is_cut_as_one_that_is_read_at_its_opening(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Whatever is damaged: each byte of three segments, and each of their ends."""
+    journal = Journal(folder)
+    for number in range(3):
+        journal.append([b"%d" % number, b"x"])
+        journal.rotate()
+    journal.close()
+    for path in [folder / segment_name(number) for number in range(4)]:
+        whole = path.read_bytes()
+        broken = [whole[:at] + bytes([byte ^ 1]) + whole[at + 1 :] for at, byte in
+                  enumerate(whole)]  # fmt: skip
+        for at, data in enumerate([*broken, *(whole[:at] for at in range(len(whole)))]):
+            path.write_bytes(data)
+            found = []
+            for name, look in (("read", readable_end), ("unread", lambda _: None)):
+                copy = tmp_path / f"{path.stem}-{at}-{name}"
+                shutil.copytree(folder, copy)
+                found.append(opened(copy, look(copy)))
+            assert found[0] == found[1], (path.name, at)
+        path.write_bytes(whole)
+
+
+def test_a_journal_that_was_just_read_is_not_read_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(folder)
+    for number in range(3):
+        journal.append([b"%d" % number])
+        journal.rotate()
+    journal.append([b"last"])
+    journal.close()
+    end = readable_end(folder)
+    with monkeypatch.context() as context:
+        context.delattr(cutting, "read_segment")
+        Journal(folder, read_until=end).close()
+        with pytest.raises(NameError):
+            Journal(folder)
+    assert payloads(folder) == [b"0", b"1", b"2", b"last"]
 
 
 def test_what_was_appended_is_read_in_order_through_all_segments(folder: Path) -> None:
