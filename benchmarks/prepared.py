@@ -39,6 +39,8 @@ def prepare(root: Path, *, done: int, rows: int, unfinished: int = 0, more: int 
             last = row == rows // 2 - 1
             recorded.report(trial_id, {"loss": 1.0}, checkpoint="committed" if last else "")
     recorded.close()
-    projector = Projector(recorded.layout, ProjectorSettings(tensorboard=False))
+    settings = ProjectorSettings(tensorboard=False, remembers_clean=True)
+    projector = Projector(recorded.layout, settings)
     projector.catch_up()
+    projector.sweep()
     projector.snapshot()

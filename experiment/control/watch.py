@@ -116,6 +116,8 @@ class Watcher:
                 self._order_end()
         if has_ended:
             self._run.join()
+            if self._run.stopped_by and not self._orders:  # it ended before it was looked at
+                self._view.message(f"Stopped by {self._run.stopped_by}", "warning")
         else:
             self._view.message(_HANGS, "warning")
         self._refresher.refresh(at_once=True)

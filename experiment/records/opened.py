@@ -88,7 +88,8 @@ class OpenedExperiment:
 
     `fit`, `restore`, `can_restore`, `fit(resume="auto")` and the doctor share it. Each method
     reads the records as they are now: between a restore and its `fit()`, which takes the lock,
-    another process may run the experiment.
+    another process may run the experiment. If none has, what a restore has read is not decoded
+    again.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class OpenedExperiment:
         self._tree = tree
         self._copy_of = copy_of
         self._storage_timeout_s = storage_timeout_s
+        self._prepared: Recovered | None = None
 
     @classmethod
     def at(
@@ -183,7 +185,10 @@ class OpenedExperiment:
 
         Raises what `recovery.recover` raises.
         """
-        return recover(self.place.layout, policy, will_continue=policy is not None)
+        if policy is None:
+            return recover(self.place.layout)
+        known, self._prepared = self._prepared, None  # a run changes its machine
+        return recover(self.place.layout, policy, will_continue=True, known=known)
 
     # -- a restore -------------------------------------------------------------------------------
 
@@ -211,7 +216,10 @@ class OpenedExperiment:
         is_changed = self.tuner_file().is_extended or may_be_steered(
             layout.journal, beginning.position.segment
         )
-        return self.recover().machine.spec if is_changed else beginning.spec
+        if not is_changed:
+            return beginning.spec
+        self._prepared = self.recover()
+        return self._prepared.machine.spec
 
     def ended_without_results(self) -> bool:
         """Whether the newest run is finished and has nothing to resume, or has no trial."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
@@ -57,13 +58,15 @@ def recover(
     *,
     will_continue: bool = False,
     run: int | None = None,
+    known: Recovered | None = None,
 ) -> Recovered:
     """Load the newest snapshot and replay the records after it; for a policy with state, replay
     all records.
 
     `will_continue`: the journal will be continued, so it is cut where it is damaged, and a
     snapshot from beyond that point is not used. `run`: the number of the run, from 1, among those
-    in this folder; None for the newest.
+    in this folder; None for the newest. `known` is what an earlier call has returned, for no run:
+    its machine is used if the journal that will be continued still ends there.
 
     Raises NothingToRestore, NoSuchRun, JournalUnreadable, and UnreadableRecord for an unusable
     record.
@@ -75,10 +78,14 @@ def recover(
         beginning, next_begins = find_run(layout.journal, run)
     begins = Position(beginning.position.segment)
     within = readable_end(layout.journal, begins) if will_continue else None
+    anew = (_ANEW,) if beginning.is_anew and will_continue else ()
+    if (
+        known is not None
+        and is_memoryless(policy)
+        and (known.begins, known.end) == (begins.segment, within)
+    ):
+        return replace(known, notices=(*known.notices, *anew))
     loaded = load_newest_snapshot(layout, within=within, beginning=beginning)
-    notices = list(loaded.skipped)
-    if beginning.is_anew and will_continue:
-        notices.append(_ANEW)
     snapshot = loaded.snapshot
     if snapshot is not None and is_memoryless(policy):
         machine, start = snapshot.machine, snapshot.position
@@ -95,7 +102,7 @@ def recover(
         begins=begins.segment,
         end=end,
         began_at=beginning.began_at,
-        notices=tuple(notices),
+        notices=(*loaded.skipped, *anew),
         is_followed=next_begins is not None,
     )
 

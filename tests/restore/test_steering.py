@@ -102,7 +102,7 @@ def test_the_experiment_stops_as_after_a_ctrl_c_and_resumes(
     assert ordered(capsys, "stop", root).startswith(f"run: {held}")
     assert script.ends() == -signal.SIGINT
     script.finish_reading()
-    assert f"Stopped by {BY}: trials have 2 s to end" in script.stderr
+    assert f"Stopped by {BY}" in script.stderr  # it may have ended before this said more
     assert "To resume: " in script.stderr
     assert script.stderr.rstrip().endswith("KeyboardInterrupt")
     end = [one for one in events_of(root) if isinstance(one, EndOrdered)]

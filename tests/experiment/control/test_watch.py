@@ -156,6 +156,7 @@ def test_a_run_that_a_person_stops_ends_as_after_a_ctrl_c(at_its_end: bool) -> N
         "kill everything now\n"
     )
     assert (told in shown) is not at_its_end
+    assert ("warning: Stopped by ann (page)\n" in shown) is at_its_end
     assert "To resume: holdfast resume /results/exp\n" in shown
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.records.recovery import changed_checkpoint, lost_checkpoints, recover
-from holdfast.scheduler.policy import Decision, Observation, TrialReported, TrialScheduler, View
+from holdfast.scheduler.policy import (
+    Decision,
+    FIFOScheduler,
+    Observation,
+    TrialReported,
+    TrialScheduler,
+    View,
+)
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.errors import StorageError, StorageUnavailable
 from holdfast.syncer.journal.journal import Journal
@@ -67,6 +74,38 @@ def test_no_snapshot_is_used_of_what_comes_after_a_damage_of_the_journal(
     journal = Journal(run.layout.journal)
     journal.close()
     assert list(recover(run.layout, will_continue=True).machine.trials) == [first]
+
+
+def test_what_was_recovered_before_is_used_as_long_as_the_journal_ends_there(
+    run: RecordedExperiment,
+) -> None:
+    trial = run.begin()
+    run.write_files(snapshot=True)
+    run.report(trial, {"loss": 1.0})
+    known = recover(run.layout)
+    again = recover(run.layout, FIFOScheduler(), will_continue=True, known=known)
+    assert again.machine is known.machine
+    seen = recover(run.layout, Counting(), will_continue=True, known=known).machine.policy
+    assert isinstance(seen, Counting)
+    assert seen.reports == 1
+    run.report(trial, {"loss": 0.5})
+    newer = recover(run.layout, FIFOScheduler(), will_continue=True, known=known)
+    assert newer.machine.trials[trial].iteration == 2
+
+
+def test_what_was_recovered_beyond_a_damage_is_not_continued(run: RecordedExperiment) -> None:
+    first = run.begin()
+    path = next(run.layout.journal.glob("*.log"))
+    size = path.stat().st_size
+    run.begin()
+    run.write_files(snapshot=True)
+    data = bytearray(path.read_bytes())
+    data[size + 20] ^= 1
+    path.write_bytes(data)
+    known = recover(run.layout)
+    assert len(known.machine.trials) == 2
+    recovered = recover(run.layout, will_continue=True, known=known)
+    assert list(recovered.machine.trials) == [first]
 
 
 def lost(run: RecordedExperiment, *, also_final: bool = False) -> list[int]:
