@@ -332,7 +332,7 @@ class S3Store:
     ) -> R:
         try:
             async with asyncio.timeout(deadline_s):
-                return await request(await self._open())
+                return await request(self._client or await self._open())
         except Exception as error:  # botocore and aiohttp raise many types
             raise translated(error, operation, self._shown(key), self._secrets) from error
 
