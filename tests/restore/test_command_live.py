@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from tests.rig.bench import Bench
+from tests.rig.bench import Bench, copy_of_live
 from tests.rig.bucket import Bucket
 from tests.rig.patient import healthy
 from tests.rig.proxy import Proxy
@@ -19,8 +18,6 @@ from tests.rig.s3_server import S3Server
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
-# Files that the keeper writes and renames while a live run is copied, and the socket of the run.
-WRITING = shutil.ignore_patterns(".tmp-*", "control.sock")
 
 
 def parsed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> Any:
@@ -52,7 +49,7 @@ def test_a_live_run_is_shown_as_it_is_and_left_alone(
     assert listed["state"] == "live"
     assert f"process {script.process.pid}" in parsed(capsys, "show", bench.root)["holder"]
     assert parsed(capsys, "logs", bench.root, "0")["text"] == ""
-    copy = Path(shutil.copytree(bench.root, bench.folder / "elsewhere" / "run", ignore=WRITING))
+    copy = copy_of_live(bench.root, bench.folder / "elsewhere" / "run")
     assert everything(capsys, copy)["state"] == "interrupted"  # no process holds its lock there
     gate.open()
     script.succeeds()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.folder.layout import CONTROL
 from tests.rig import checker
-from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.bench import Bench, copy_of_live, epochs_of, results
 
 pytestmark = pytest.mark.process
 
@@ -82,9 +80,7 @@ def test_restore_without_a_trainable_uses_the_pickled_one(killed: Bench) -> None
 
 def test_a_copy_continues_by_itself_and_leaves_the_original_alone(bench: Bench) -> None:
     original, gate = bench.held_in(3)
-    copy = bench.folder / "copy"
-    # As `cp -r` would copy it: Python's copytree copies no socket, and says so with an error.
-    shutil.copytree(bench.root, copy, ignore=shutil.ignore_patterns(CONTROL))
+    copy = copy_of_live(bench.root, bench.folder / "copy")
     gate.open()
     copied = bench.restore(path=str(copy)).succeeds()
     original.succeeds()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.folder.layout import CONTROL
-from holdfast.syncer.files.durable import TEMPORARY
 from tests.rig import checker
-from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.bench import Bench, copy_of_live, epochs_of, results
 from tests.rig.bucket import Bucket
 from tests.rig.nightly import rest_nightly
 from tests.rig.proxy import Proxy
@@ -89,8 +86,7 @@ def test_a_copy_of_a_folder_that_is_run_is_refused_and_the_run_continues(
 ) -> None:
     first, gate = bench.held_in(2)
     bucket.wait_for_committed(1)
-    lasting = shutil.ignore_patterns(CONTROL, f"{TEMPORARY}*")  # a copy would miss them half-way
-    shutil.copytree(bench.folder / "first", bench.folder / "copy", ignore=lasting)
+    copy_of_live(bench.folder / "first", bench.folder / "copy")
     claims = bucket.named("/.epochs/")
     bench.use(bucket, machine="copy")
     copy = bench.restore()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.layout import CONTROL
+from holdfast.syncer.files.durable import TEMPORARY
 from tests.rig import checker
 from tests.rig.bucket import Bucket
 from tests.rig.script import Gate, UserScript, read_notes
@@ -22,6 +25,13 @@ QUICK = {
     "HOLDFAST_SNAPSHOT_PERIOD_S": "0.2",
     "HOLDFAST_FSYNC_PERIOD_S": "0.05",
 }
+
+
+def copy_of_live(root: Path, target: Path) -> Path:
+    """A copy of a folder that a run writes to, without its socket, which Python's copytree cannot
+    copy, and without files that are renamed meanwhile."""
+    left_out = shutil.ignore_patterns(CONTROL, f"{TEMPORARY}*")
+    return Path(shutil.copytree(root, target, ignore=left_out))
 
 
 @dataclass
