@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.runtime import orphans
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 from tests.rig.worker_entry import Obeying, Threaded
@@ -44,6 +45,13 @@ class Serving(Deserting):
 
     def prepare(self, payload: bytes) -> None:
         Path(os.fsdecode(payload)).write_text(f"{_session()} {_with_child()}")
+
+
+class Patient(Deserting):
+    """Its warm parent gives orphans ten minutes to end."""
+
+    def prepare(self, payload: bytes) -> None:
+        orphans.GRACE_S = orphans.ORPHAN_DEADLINE_S = 600.0
 
 
 class Signalled(Obeying):
@@ -145,4 +153,5 @@ WAYS = {
 DESERTING = Deserting()
 SPAWNED = Spawned()
 SERVING = Serving()
+PATIENT = Patient()
 SIGNALLED = Signalled()

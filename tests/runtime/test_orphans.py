@@ -109,9 +109,9 @@ async def test_one_that_does_not_listen_is_killed(launcher: LocalLauncher) -> No
 async def test_one_that_does_not_listen_keeps_no_other_worker_waiting(
     launcher: LocalLauncher,
 ) -> None:
-    await launcher.open(f"{MODULE}:DESERTING", b"")
+    await launcher.open(f"{MODULE}:PATIENT", b"")
     worker, heard = start(launcher, "first")
-    await bear(worker, heard, "popen", "stubborn")
+    orphan = await bear(worker, heard, "popen", "stubborn")
     worker.send(["tell"])
     pid = (await heard.message())[-1]["pid"]
     worker.send(["return"])
@@ -120,6 +120,7 @@ async def test_one_that_does_not_listen_keeps_no_other_worker_waiting(
     other.send(["return"])
     await heard_other.exit()
     assert not heard.has_exited
+    os.kill(orphan, signal.SIGKILL)
     await heard.exit()
 
 
