@@ -28,6 +28,7 @@ def measure(bench: Bench) -> list[Row]:
     found = [
         *_restored(bench, trials, unfinished, rows=10),
         *_restored(bench, trials, unfinished, rows=bench.size(100, 20)),
+        *_restored(bench, trials, unfinished, rows=bench.size(100, 20), asha=True),
     ]
     if bench.long:
         found += _restored(bench, 100_000, 20, rows=10, is_bound=False)
@@ -35,16 +36,22 @@ def measure(bench: Bench) -> list[Row]:
 
 
 def _restored(
-    bench: Bench, trials: int, unfinished: int, *, rows: int, is_bound: bool = True
+    bench: Bench,
+    trials: int,
+    unfinished: int,
+    *,
+    rows: int,
+    asha: bool = False,
+    is_bound: bool = True,
 ) -> list[Row]:
     storage = bench.scratch()
     experiment = storage / "experiment"
-    prepare(experiment, done=trials - unfinished, rows=rows, unfinished=unfinished)
+    prepare(experiment, done=trials - unfinished, rows=rows, unfinished=unfinished, asha=asha)
     untouched = shutil.copytree(experiment, storage / "untouched")
     # Not in turns: a run that is killed leaves no snapshot if it found none.
     with_snapshot = bench.interleaved({OURS: partial(_restore_s, experiment)})
     without = bench.interleaved({OURS: partial(_from_journal_s, experiment)})
-    size = f"{trials:,} trials with {trials * rows:,} rows"
+    size = f"{trials:,} trials with {trials * rows:,} rows{' under ASHA' if asha else ''}"
     work = f"restore of {size} to the first that runs"
     return [
         Row(work=work, unit="s", ours=with_snapshot[OURS], goal=_BOUND if is_bound else None),

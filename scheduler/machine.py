@@ -18,6 +18,7 @@ from holdfast.scheduler.events import (
     EndOrdered,
     Event,
     Exited,
+    ExperimentSpec,
     LimitChanged,
     NodeJoined,
     NodeLeaving,
@@ -51,7 +52,13 @@ from holdfast.scheduler.joining import (
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.placing import LEAST_PACE_S, impossible
-from holdfast.scheduler.policy import Answers, NoMoreTrials, TrialAdded, TrialEnded
+from holdfast.scheduler.policy import (
+    Answers,
+    NoMoreTrials,
+    TrialAdded,
+    TrialEnded,
+    TrialScheduler,
+)
 from holdfast.scheduler.reporting import (
     on_adopted,
     on_committed,
@@ -178,6 +185,15 @@ class Machine(State):
         finally:
             self._recorded = None
 
+    def recall(self, policy: TrialScheduler, spec: ExperimentSpec) -> bool:
+        """Let a policy continue from the trials of a snapshot, without the events before it.
+        `spec` is that with which the experiment began. Returns False if the policy needs them."""
+        fresh = policy.begun(spec)
+        if not fresh.recall(self):
+            return False
+        self.policy = fresh
+        return True
+
     def _pass_time(self, event: Event, now: float) -> None:
         """Count the seconds that the experiment ran, without the gap before a restore."""
         if isinstance(event, CheckpointLost) and not event.in_run:
@@ -194,19 +210,22 @@ class Machine(State):
         self.placement = Placement(event.capacity, cluster=Cluster(event.offer))
         self.expected = Expected(event.spec)
         self.version = event.version
+        self.has_all_rungs = True
         if self.policy is not None:
             self.policy = self.policy.begun(event.spec)
         return fill_or_finish(self)
 
     def _on_recalled(self, event: Recalled) -> list[Effect]:
-        """Show the policy each trial and its status; the rows are lost."""
+        """Show the policy each trial and its status, unless it recalls what it has seen; the rows
+        are lost."""
         restore_recalled(self, event)
-        if self.policy is not None:
-            self.policy = self.policy.begun(event.spec)
-            for trial in self.trials.values():
-                self.policy.decide(self, TrialAdded(trial_id=trial.trial_id))
-                if trial.status.is_final:
-                    self.policy.decide(self, TrialEnded(trial_id=trial.trial_id))
+        if self.policy is None or self.recall(self.policy, event.spec):
+            return []
+        self.policy = self.policy.begun(event.spec)
+        for trial in self.trials.values():
+            self.policy.decide(self, TrialAdded(trial_id=trial.trial_id))
+            if trial.status.is_final:
+                self.policy.decide(self, TrialEnded(trial_id=trial.trial_id))
         return []
 
     def _on_suggestion(self, event: Suggested) -> list[Effect]:

@@ -233,6 +233,10 @@ class View(Protocol):
     def questions(self) -> Mapping[str, Config]:
         """The questions that the user's code has not answered yet, by trial."""
 
+    @property
+    def has_all_rungs(self) -> bool:
+        """Whether `Trial.rungs` has all rungs that were noted since the experiment began."""
+
 
 class TrialScheduler(SchedulerHooks, Described):
     """Base class of schedulers. `decide` is pure: the same view and event give the same decisions.
@@ -263,6 +267,12 @@ class TrialScheduler(SchedulerHooks, Described):
         Raises InvalidConfig for settings that do not fit the experiment.
         """
         return copy.deepcopy(self)
+
+    def recall(self, view: View) -> bool:
+        """Rebuild the state that this fresh copy would have after all events so far, from the
+        trials alone. Returns False if they do not say enough: a restore then calls `decide` with
+        every event, which takes ten times as long."""
+        return False
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         """Return the decisions about `event`, an empty sequence for none.

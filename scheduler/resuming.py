@@ -100,6 +100,8 @@ def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
     if not _should_run(trial, event, state.spec, is_over=state.ending is not None):
         return False
     if changes := _reopening(trial, event):
+        if changes.from_scratch and trial.rungs:
+            state.has_all_rungs = False  # it forgets them
         state.move(changes)
     return True
 

@@ -63,6 +63,8 @@ class State:
     errored_before: Rare[Count]
     # The user knows that trials which are paused without a checkpoint restart from scratch.
     has_told_restarts: Rare[bool]
+    # `Trial.rungs` has all rungs that the scheduler has noted since the experiment began.
+    has_all_rungs: Rare[bool]
     asking: bool
     # What the search has suggested before a worker is free for it, the next one first.
     ahead: Rare[tuple[Suggested, ...]]
@@ -103,7 +105,7 @@ class State:
         self.questions, self.deferred_replies, self.saving = {}, {}, {}
         self.shrunk = set()
         self.errored_before = 0
-        self.has_told_restarts = False
+        self.has_told_restarts = self.has_all_rungs = False
         self.asking = self.search_waits = self.asking_ahead = False
         self.ahead = ()
         self.suggestion_s = self.look_ahead = 0.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.event_codec import replay, unpack
-from holdfast.experiment.records.journal_start import find_beginning, find_run
+from holdfast.experiment.records.journal_start import JournalStart, find_beginning, find_run
 from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
@@ -60,8 +60,8 @@ def recover(
     run: int | None = None,
     known: Recovered | None = None,
 ) -> Recovered:
-    """Load the newest snapshot and replay the records after it; for a policy with state, replay
-    all records.
+    """Load the newest snapshot and replay the records after it; replay all records for a policy
+    that does not recall its state from a snapshot.
 
     `will_continue`: the journal will be continued, so it is cut where it is damaged, and a
     snapshot from beyond that point is not used. `run`: the number of the run, from 1, among those
@@ -81,13 +81,13 @@ def recover(
     anew = (_ANEW,) if beginning.is_anew and will_continue else ()
     if (
         known is not None
-        and is_memoryless(policy)
         and (known.begins, known.end) == (begins.segment, within)
+        and _continues(known.machine, policy, beginning)
     ):
         return replace(known, notices=(*known.notices, *anew))
     loaded = load_newest_snapshot(layout, within=within, beginning=beginning)
     snapshot = loaded.snapshot
-    if snapshot is not None and is_memoryless(policy):
+    if snapshot is not None and _continues(snapshot.machine, policy, beginning):
         machine, start = snapshot.machine, snapshot.position
     else:
         machine, start = Machine(policy), begins
@@ -105,6 +105,11 @@ def recover(
         notices=(*loaded.skipped, *anew),
         is_followed=next_begins is not None,
     )
+
+
+def _continues(machine: Machine, policy: TrialScheduler | None, beginning: JournalStart) -> bool:
+    """Give the machine the policy. False if the policy has to see the events so far."""
+    return policy is None or is_memoryless(policy) or machine.recall(policy, beginning.spec)
 
 
 def lost_checkpoints(

@@ -25,6 +25,7 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.trial.errors import require
 from holdfast.trial.evolving import maker
+from holdfast.trial.trial import Trial
 
 # Four of ten reports reach a rung, if values are random.
 _note_rung = maker(NoteRung)
@@ -168,6 +169,32 @@ class ASHAScheduler(Judging):
             )
             for start in range(brackets)
         ]
+
+    def recall(self, view: View) -> bool:
+        """From the rungs of the trials: in which order they were reached makes no difference."""
+        if type(self) is not ASHAScheduler or not view.has_all_rungs:
+            return False
+        trials = view.trials.values()
+        self._has_told_brackets = bool(trials)
+        return all(self._recall_trial(trial) for trial in trials)
+
+    def _recall_trial(self, trial: Trial) -> bool:
+        if not trial.rungs:
+            return not self._is_due(trial)
+        for visit in trial.rungs:
+            brackets = self._brackets[visit.bracket : visit.bracket + 1]
+            rungs = [rung for one in brackets for rung in one.rungs]
+            at = [rung for rung in rungs if rung.milestone == visit.milestone]
+            if not at:
+                return False
+            at[0].judge(trial.trial_id, self.goal.of_own(visit.value))
+        return True
+
+    def _is_due(self, trial: Trial) -> bool:
+        """Whether its last report has reached a rung, so that it lacks a note of one."""
+        last = self.numbers(trial)
+        rungs = self._brackets[self._bracket(trial.trial_id)].rungs
+        return last is not None and bool(rungs) and last[0] >= rungs[0].milestone
 
     def judge(
         self, view: View, event: TrialReported, time: float, value: float

@@ -24,6 +24,7 @@ from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import lookup
+from holdfast.trial.trial import Trial
 from holdfast.trial.tuning import MODES
 
 
@@ -52,6 +53,12 @@ class Goal:
         if value is None or not math.isfinite(value):
             return None
         return value if self.mode == "max" else -value
+
+    def of_own(self, own: float | None) -> float:
+        """The value that `own` was called with."""
+        if own is None:
+            return -math.inf
+        return own if self.mode == "max" else -own
 
     def text(self, value: float) -> str:
         """`loss=0.25`, from a value of `value`."""
@@ -142,7 +149,10 @@ class Judging(TrialScheduler):
 
         The scheduler has not seen the report of a trial that reached one of the user's bounds.
         """
-        trial = view.trials[event.trial_id]
+        return self.numbers(view.trials[event.trial_id])
+
+    def numbers(self, trial: Trial) -> tuple[float, float] | None:
+        """The time and the value of its last report; None if it has none with such numbers."""
         if trial.row is None:
             return None
         row = row_of(trial)
