@@ -1,0 +1,262 @@
+"""What a pause ordered by a person does: when it happens, and what it survives."""
+
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Release, Reply
+from holdfast.scheduler.events import EndOrdered, SearchEnded, SearchWaits
+from holdfast.scheduler.verdict import Verdict
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.trial.config import FailureConfig
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory
+from holdfast.trial.trial import Status
+from tests.scheduler.steering.orders import launched, pause, paused, resume, running
+
+ELASTIC = PlacementGroupFactory([{"CPU": 1}] * 3, least_bundles=2)
+
+
+def waits(run: Rehearsal) -> bool:
+    return run.machine.waits_for_person
+
+
+def verdict(effects: list[Effect]) -> Verdict:
+    (reply,) = [effect for effect in effects if isinstance(effect, Reply)]
+    return reply.verdict
+
+
+def test_a_trial_that_waits_does_not_start_until_it_is_resumed() -> None:
+    run = running()
+    run.suggest()
+    run.handle(SearchEnded())
+    run.handle(pause("t1"))
+    assert run.trial("t1").shown_status is Status.PAUSED
+    assert run.trial("t1").status is Status.PENDING
+    assert launched(run.ends("t0")) == []
+    assert not run.machine.finished
+    assert waits(run)
+    assert launched(run.handle(resume("t1"))) == ["t1"]
+
+
+def test_a_running_trial_pauses_at_its_next_report_with_a_checkpoint() -> None:
+    run = running()
+    run.handle(SearchEnded())
+    run.handle(pause("t0"))
+    assert run.trial("t0").is_pausing
+    assert verdict(run.report("t0")) is Verdict.CONTINUE
+    assert verdict(run.report("t0", checkpoint=True)) is Verdict.PAUSE
+    run.ends("t0")
+    trial = run.trial("t0")
+    assert (trial.status, trial.shown_status) == (Status.PENDING, Status.PAUSED)
+    assert not run.machine.placement.holds
+    (launch,) = run.handle(resume("t0"))
+    assert isinstance(launch, Launch)
+    assert launch.checkpoint is not None
+    assert launch.checkpoint.iteration == 2
+
+
+def test_a_trainable_that_saves_when_told_pauses_at_its_next_report() -> None:
+    run = running(saves_when_told=True)
+    run.handle(SearchEnded())
+    run.handle(pause("t0"))
+    assert verdict(run.report("t0")) is Verdict.PAUSE
+    run.save("t0")
+    run.ends("t0")
+    assert run.machine.held == ["t0"]
+    (launch,) = run.handle(resume("t0"))
+    assert isinstance(launch, Launch)
+    assert launch.checkpoint is not None
+    assert launch.checkpoint.iteration == 1
+
+
+def test_a_pause_that_has_not_happened_can_be_taken_back() -> None:
+    run = running()
+    run.handle(pause("t0"))
+    run.handle(resume("t0"))
+    assert verdict(run.report("t0", checkpoint=True)) is Verdict.CONTINUE
+
+
+def test_a_trial_that_pauses_and_is_resumed_before_its_worker_has_ended_runs_on() -> None:
+    run = running()
+    run.handle(pause("t0"))
+    run.report("t0", checkpoint=True)
+    assert launched(run.handle(resume("t0"))) == []
+    run.returns("t0")
+    assert launched(run.exits("t0")) == ["t0"]
+
+
+def test_a_pause_at_once_takes_the_worker_from_a_running_and_from_a_starting_trial() -> None:
+    run = running(2)
+    run.suggest()
+    run.handle(SearchEnded())
+    run.report("t0", checkpoint=True)
+    run.report("t0")
+    assert run.handle(pause("t0", now=True)) == [Halt(trial_id="t0", attempt=1)]
+    assert launched(run.exits("t0")) == ["t2"]
+    assert run.handle(pause("t2", now=True)) == [Halt(trial_id="t2", attempt=1)]
+    assert run.exits("t2") == []
+    assert run.machine.held == ["t0", "t2"]
+    (launch,) = run.handle(resume("t0"))
+    assert isinstance(launch, Launch)
+    assert (launch.attempt, launch.checkpoint and launch.checkpoint.iteration) == (2, 1)
+
+
+def test_a_pause_can_be_hurried() -> None:
+    run = running()
+    run.handle(pause("t0"))
+    assert run.handle(pause("t0", now=True)) == [Halt(trial_id="t0", attempt=1)]
+
+
+def test_a_pause_survives_a_failure_and_its_retry() -> None:
+    run = running(failure=FailureConfig(max_failures=2, retry_wait_s=30))
+    run.handle(SearchEnded())
+    run.handle(pause("t0"))
+    run.fails("t0")
+    run.exits("t0")
+    assert run.machine.held == []  # it still waits for its retry
+    assert not waits(run)
+    assert run.waited("t0") == []
+    assert run.machine.held == ["t0"]
+    assert launched(run.handle(resume("t0"))) == ["t0"]
+
+
+def test_a_trial_that_ends_before_its_pause_has_ended() -> None:
+    run = running()
+    run.handle(SearchEnded())
+    run.handle(pause("t0"))
+    assert run.ends("t0") == [Finish(reason="done")]
+    assert not run.trial("t0").is_held
+
+
+def test_other_trials_run_while_one_is_paused() -> None:
+    run = paused()
+    assert waits(run)
+    run = running(2)
+    run.handle(pause("t0", now=True))
+    run.exits("t0")
+    run.suggest()
+    assert run.trial("t2").status is Status.STARTING
+    assert not waits(run)
+
+
+def test_an_idle_worker_ends_when_only_paused_trials_are_left() -> None:
+    run = running(reuse_actors=True)
+    run.handle(SearchEnded())
+    run.handle(pause("t0"))
+    run.report("t0", checkpoint=True)
+    assert run.returns("t0") == [Release(trial_id="t0", attempt=1)]
+    run.exits("t0")
+    assert waits(run)
+    assert launched(run.handle(resume("t0"))) == ["t0"]
+
+
+def test_a_reused_worker_is_not_kept_from_other_trials() -> None:
+    run = running(reuse_actors=True)
+    run.suggest()
+    run.handle(pause("t0"))
+    run.report("t0", checkpoint=True)
+    (launch,) = [one for one in run.returns("t0") if isinstance(one, Launch)]
+    assert (launch.trial_id, launch.reuse) == ("t1", "t0")
+
+
+def test_an_elastic_trial_pauses_and_comes_back_with_what_is_free() -> None:
+    run = Rehearsal(capacity={"CPU": 3}, resources=None)
+    run.suggest(ELASTIC)
+    run.start("t0")
+    run.handle(pause("t0"))
+    run.report("t0", checkpoint=True, has_room=True)
+    run.ends("t0")
+    assert run.machine.held == ["t0"]
+    run.handle(resume("t0"))
+    assert run.trial("t0").bundles == 3
+
+
+def test_an_elastic_trial_that_loses_a_worker_while_it_pauses_waits() -> None:
+    run = Rehearsal(capacity={"CPU": 3}, resources=None)
+    run.suggest(ELASTIC)
+    run.start("t0")
+    run.handle(pause("t0"))
+    run.fails("t0", kind="lost")
+    assert launched(run.exits("t0")) == []
+    assert run.machine.held == ["t0"]
+
+
+def test_a_paused_trial_stays_paused_when_its_node_goes_and_another_joins() -> None:
+    run = Rehearsal(capacity={}, offer=[NodeKind(name="k", resources={"CPU": 1})])
+    run.joins("a", {"CPU": 1})
+    run.suggest()
+    run.start("t0")
+    run.handle(SearchEnded())
+    run.handle(pause("t0"))
+    run.report("t0", checkpoint=True)
+    run.ends("t0")
+    run.leaves("a")
+    assert launched(run.joins("b", {"CPU": 1})) == []
+    assert run.machine.held == ["t0"]
+    assert launched(run.handle(resume("t0"))) == []  # is the checkpoint in storage?
+    assert launched(run.commit("t0", 0)) == ["t0"]
+
+
+def test_the_end_of_the_run_by_its_budget_ends_paused_trials_that_have_begun() -> None:
+    run = paused()
+    assert run.handle(EndOrdered(reason="budget")) == [Finish(reason="budget")]
+    assert run.trial("t0").status is Status.TERMINATED
+
+
+def test_an_interrupt_leaves_paused_trials_paused_after_a_restore() -> None:
+    run = paused()
+    assert run.handle(EndOrdered(reason="interrupt")) == [Finish(reason="interrupt")]
+    run.crash()
+    assert launched(run.resume()) == []
+    assert waits(run)
+    assert launched(run.handle(resume("t0"))) == ["t0"]
+
+
+def test_a_pause_that_had_not_happened_before_a_crash_holds_after_it() -> None:
+    run = running()
+    run.report("t0", checkpoint=True)
+    run.handle(pause("t0"))
+    run.crash()
+    effects = run.resume()
+    assert launched(effects) == []
+    assert run.machine.held == ["t0"]
+
+
+def test_a_crash_between_the_pause_and_the_exit_of_the_worker_changes_nothing() -> None:
+    run = running()
+    run.handle(SearchEnded())
+    run.handle(pause("t0"))
+    run.report("t0", checkpoint=True)
+    run.crash()
+    assert launched(run.resume()) == []
+    assert run.machine.held == ["t0"]
+
+
+def test_the_run_does_not_wait_for_a_paused_trial_that_a_restore_skips() -> None:
+    run = paused()
+    run.crash()
+    assert Finish(reason="done") in run.resume(unfinished="skip")
+    assert run.trial("t0").is_held
+
+
+def test_the_pause_of_a_trial_that_a_restore_skips_keeps_no_run_waiting() -> None:
+    run = running(2)
+    run.handle(SearchEnded())
+    run.crash()
+    run.resume(unfinished="skip", finished="skip")
+    assert run.machine.finished
+    run = running(2)
+    run.report("t0", checkpoint=True)
+    run.crash()
+    run.resume(unfinished="skip")
+    run.handle(pause("t0"))
+    assert run.machine.held == []
+    assert run.handle(SearchEnded()) == [Finish(reason="done")]
+
+
+def test_a_search_that_waits_waits_with_the_run_for_a_person() -> None:
+    run = running()
+    run.handle(pause("t0"))
+    run.report("t0", checkpoint=True)
+    run.ends("t0")
+    assert run.machine.asking
+    assert not waits(run)  # the search is asked
+    assert run.handle(SearchWaits()) == []
+    assert waits(run)
+    assert launched(run.handle(resume("t0"))) == ["t0"]
