@@ -25,6 +25,7 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import Failure, InvalidConfig
 from holdfast.trial.trial import Place, Status, Trial, TrialSpec
 from holdfast.trial.values import format_tag
+from tests.experiment.progress.screens import Clock
 
 SURROUNDINGS = Surroundings(
     trainable_name="t",
@@ -67,16 +68,6 @@ def trial(
 def views(*trials: Trial) -> list[TrialView]:
     registry = Views(SURROUNDINGS)
     return [registry.show(each) for each in trials]
-
-
-class Clock:
-    """A clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

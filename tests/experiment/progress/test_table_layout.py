@@ -23,6 +23,7 @@ from holdfast.experiment.progress.table_layout import Line, bar, picture
 from holdfast.experiment.progress.text_width import width_of
 from holdfast.experiment.progress.trial_table import shares
 from holdfast.trial.trial import Status
+from tests.experiment.progress.screens import Terminal
 
 
 def row(index: int, status: Status) -> TrialRow:
@@ -174,11 +175,6 @@ def test_lines_are_shared_in_the_order_of_groups_except_the_reserved_ones() -> N
 
 
 # -- what the script prints itself ------------------------------------------------------------
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_prints_of_the_script_and_its_loggers_are_caught_until_the_table_is_gone(
