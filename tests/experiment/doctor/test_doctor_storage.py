@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.doctor.collect import collect
-from holdfast.experiment.doctor.findings import DoctorReport, Finding, Remedy
+from holdfast.experiment.doctor.findings import Finding, Remedy
 from holdfast.experiment.doctor.repair import bring_checkpoint, repair
 from holdfast.experiment.doctor.target import DoctorTarget, WrongStorage, find_target
 from holdfast.experiment.doctor.upload import NotFit, sync
@@ -27,10 +27,9 @@ from holdfast.syncer.journal.head import encode_head, parse_head
 from holdfast.syncer.journal.journal import Journal, read_segment
 from holdfast.syncer.journal.stretches import Stretch
 from holdfast.syncer.stores.location import Location
+from tests.experiment.doctor.examined import SETTINGS, kinds, newest_checkpoint
 from tests.rig import checker
 from tests.rig.patient import TEMPORARY, copied, healthy, stored
-
-SETTINGS = Settings(local_dir=Path("/nowhere"))
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +66,6 @@ def alone(there: Path) -> DoctorTarget:
     return DoctorTarget(shown="run", layout=None, remote=Location.resolve(there, None, {}))
 
 
-def newest(root: Path) -> Path:
-    return sorted(root.glob("*_00000_*/checkpoint_*"))[-1]
-
-
-def kinds(report: DoctorReport) -> list[str]:
-    return [finding.kind for finding in report.findings]
-
-
 def content(root: Path) -> dict[str, tuple[int, bytes]]:
     files = [path for path in root.rglob("*") if path.is_file()]
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
@@ -103,19 +94,19 @@ def remove_a_segment(there: Path) -> None:
 
 
 def remove_the_weights(there: Path) -> None:
-    (newest(there) / "model.txt").unlink()
+    (newest_checkpoint(there) / "model.txt").unlink()
 
 
 def remove_a_manifest(there: Path) -> None:
-    (newest(there) / ".holdfast.json").unlink()
+    (newest_checkpoint(there) / ".holdfast.json").unlink()
 
 
 def spoil_a_manifest(there: Path) -> None:
-    (newest(there) / ".holdfast.json").write_text("{")
+    (newest_checkpoint(there) / ".holdfast.json").write_text("{")
 
 
 def remove_a_checkpoint(there: Path) -> None:
-    shutil.rmtree(newest(there))
+    shutil.rmtree(newest_checkpoint(there))
 
 
 def spoil_the_head(there: Path) -> None:
@@ -192,7 +183,7 @@ def test_a_head_that_is_gone_is_published_again(case: DoctorTarget, there: Path)
 def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
     case: DoctorTarget, there: Path
 ) -> None:
-    weights = newest(there) / "model.txt"
+    weights = newest_checkpoint(there) / "model.txt"
     data = weights.read_bytes()
     weights.write_bytes(data[:-1] + b"?")
     assert verify(case).is_sound
@@ -205,24 +196,26 @@ def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
 def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
     case: DoctorTarget, here: Path, there: Path
 ) -> None:
-    progress = manifest.load(newest(there)).progress
+    progress = manifest.load(newest_checkpoint(there)).progress
     assert progress is not None
-    (newest(here) / "model.txt").write_text("changed")
+    (newest_checkpoint(here) / "model.txt").write_text("changed")
     (finding,) = verify(case).findings
     assert finding.remedy is Remedy.REPAIR
     report = repair(case, SETTINGS)
-    assert manifest.load(newest(here)).progress == progress
+    assert manifest.load(newest_checkpoint(here)).progress == progress
     assert [action.what for action in report.actions] == [
         "downloaded from storage, which has it complete"
     ]
     assert report.findings == ()
     assert checker.check(here, tensorboard=True) == []
-    assert (newest(here) / "model.txt").read_bytes() == (newest(there) / "model.txt").read_bytes()
+    assert (newest_checkpoint(here) / "model.txt").read_bytes() == (
+        newest_checkpoint(there) / "model.txt"
+    ).read_bytes()
 
 
 def test_a_checkpoint_that_is_only_there_is_no_loss(case: DoctorTarget, here: Path) -> None:
     """As after a move to another machine: a restore fetches what it needs."""
-    shutil.rmtree(newest(here))
+    shutil.rmtree(newest_checkpoint(here))
     assert verify(case).findings == ()
     assert repair(case, SETTINGS).actions == ()
 
@@ -230,7 +223,7 @@ def test_a_checkpoint_that_is_only_there_is_no_loss(case: DoctorTarget, here: Pa
 def test_a_checkpoint_that_is_nowhere_is_dropped(
     case: DoctorTarget, here: Path, there: Path
 ) -> None:
-    shutil.rmtree(newest(here))
+    shutil.rmtree(newest_checkpoint(here))
     remove_the_weights(there)
     found = {finding.kind: finding for finding in verify(case).findings}
     assert found["storage-checkpoint"].remedy is Remedy.NONE
@@ -244,11 +237,11 @@ def test_a_checkpoint_that_is_nowhere_is_dropped(
 def test_what_changed_here_is_not_uploaded_as_if_it_were_whole(
     case: DoctorTarget, here: Path, there: Path
 ) -> None:
-    (newest(here) / "model.txt").write_text("model of iteration 5")
+    (newest_checkpoint(here) / "model.txt").write_text("model of iteration 5")
     remove_a_checkpoint(there)
     report = sync(case)
     assert not [action for action in report.actions if "uploaded" in action.what]
-    assert not newest(there).name.endswith("3")
+    assert not newest_checkpoint(there).name.endswith("3")
     assert not verify(case).is_sound
 
 
@@ -274,12 +267,12 @@ def test_a_sync_that_died_resumes(tmp_path: Path) -> None:
 def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
     case: DoctorTarget, alone: DoctorTarget, there: Path
 ) -> None:
-    trial = newest(there).parent
+    trial = newest_checkpoint(there).parent
     (there / TEMPORARY).write_text("half")
-    shutil.copytree(newest(there), trial / "checkpoint_000017")
+    shutil.copytree(newest_checkpoint(there), trial / "checkpoint_000017")
     (trial / "best.pt").write_text("the user's")
     (there / "other").mkdir()
-    shutil.copytree(newest(there), there / "other" / "checkpoint_000000")
+    shutil.copytree(newest_checkpoint(there), there / "other" / "checkpoint_000000")
     joined = "journal/000000+77.log"
     (there / joined).write_bytes(b"what became part of 000000.log")
     before = content(there)
@@ -312,8 +305,8 @@ def test_what_is_published_there_names_checkpoints_that_stay(
     journal.append([pack(lost, 1.0)])
     journal.close()
     garbage = [action.where for action in collect(case, removes=True).actions]
-    assert garbage == [f"{newest(here).parent.name}/checkpoint_000000"]
-    assert (newest(there).parent / "checkpoint_000000" / "model.txt").exists()
+    assert garbage == [f"{newest_checkpoint(here).parent.name}/checkpoint_000000"]
+    assert (newest_checkpoint(there).parent / "checkpoint_000000" / "model.txt").exists()
 
 
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "missing"])
@@ -471,4 +464,4 @@ def test_findings_say_where_they_are(case: DoctorTarget, there: Path) -> None:
     remove_a_checkpoint(there)
     (finding,) = verify(case).findings
     assert isinstance(finding, Finding)
-    assert finding.where == f"storage: {newest(there).parent.name}/checkpoint_000003"
+    assert finding.where == f"storage: {newest_checkpoint(there).parent.name}/checkpoint_000003"
