@@ -25,16 +25,10 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref
+from tests.experiment.results.reported import run as run
 from tests.rig.recorded import RecordedExperiment
 
 NAN, INF = math.nan, math.inf
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
-    recorded = RecordedExperiment(tmp_path / "exp")
-    yield recorded
-    recorded.close()
 
 
 @pytest.fixture
