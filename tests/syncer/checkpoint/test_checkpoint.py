@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -32,6 +32,7 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME
 from holdfast.syncer.stores.location import Location
 from tests.rig.s3_server import S3Server
+from tests.syncer.conftest import Distant
 
 
 @pytest.fixture
@@ -42,13 +43,6 @@ def folder(tmp_path: Path) -> Path:
     (made / "model.pt").write_bytes(b"weights" * 1000)
     (made / "nested" / "a b.json").write_bytes(b"{}")
     return made
-
-
-class Distant(Protocol):
-    opened: list[str]
-    folder: Path
-    kind: Any
-    location: Location
 
 
 def upload(folder: Path, location: Location) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -27,13 +27,9 @@ from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Some
 from tests.rig.s3_server import S3Server
 from tests.rig.stores import Fault, FaultyStore, MemoryStore
+from tests.syncer.conftest import Distant
 
 pytestmark = pytest.mark.anyio
-
-
-class Distant(Protocol):
-    folder: Path
-    location: Location
 
 
 async def failure(location: Location, deadline_s: float = 10.0) -> StorageError:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -17,16 +17,12 @@ from holdfast.syncer.stores.probing import ProbeOutcome, Step, probe
 from holdfast.syncer.stores.store import ObjectInfo, PutResult
 from tests.rig.s3_server import S3Server
 from tests.rig.stores import Fault, FaultyStore, MemoryStore
+from tests.syncer.conftest import Distant
 
 pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
 STEPS = ["write", "conditional put", "large object", "overwrite", "list", "read", "delete"]
-
-
-class Distant(Protocol):
-    folder: Path
-    location: Location
 
 
 def by_name(steps: list[Step]) -> dict[str, Step]:

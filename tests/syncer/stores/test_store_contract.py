@@ -11,7 +11,6 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
 
 import anyio
 import pytest
@@ -25,17 +24,12 @@ from holdfast.syncer.stores.store import ObjectInfo, Store
 from tests.rig.gcs_server import GcsServer
 from tests.rig.s3_server import S3Server
 from tests.rig.stores import FaultyStore, MemoryStore
+from tests.syncer.conftest import Distant
 
 pytestmark = pytest.mark.anyio
 _number = itertools.count()
 
 OpenStore = Callable[[], Store]
-
-
-class Distant(Protocol):
-    folder: Path
-    kind: Any
-    location: Location
 
 
 def _fresh(server: S3Server) -> str:
