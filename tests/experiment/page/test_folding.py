@@ -17,7 +17,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position
 from holdfast.testing.rehearsal import Rehearsal, facts
 from tests.rig.dense_runs import RUNS, SLOTS, dense_run
-from tests.scheduler.test_any_order import AnyOrder
+from tests.scheduler.any_order.any_order import AnyOrder
 
 
 class Counting(Machine):
