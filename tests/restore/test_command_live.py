@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
+from tests.command.commands import parsed
 from tests.rig.bench import Bench, copy_of_live
 from tests.rig.bucket import Bucket
 from tests.rig.patient import healthy
@@ -18,11 +19,6 @@ from tests.rig.s3_server import S3Server
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
-
-
-def parsed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> Any:
-    assert main([*map(str, words), "--json"]) == code
-    return json.loads(capsys.readouterr().out)
 
 
 def everything(capsys: pytest.CaptureFixture[str], path: str | Path) -> dict[str, Any]:

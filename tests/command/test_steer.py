@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pwd
@@ -17,9 +16,9 @@ import pytest
 from holdfast.cli import main
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.scheduler.events import EndOrdered
+from tests.command.commands import Terminal, completed
 from tests.rig.recorded import RecordedExperiment
 from tests.rig.steered import SteeredRun
-from tests.test_command import completed
 
 BY = f"{pwd.getpwuid(os.geteuid()).pw_name} (command)"
 
@@ -117,11 +116,6 @@ def test_scripts_get_one_json_object(run: SteeredRun, capsys: pytest.CaptureFixt
     failure = json.loads(capsys.readouterr().out)
     assert failure["error"] == "trial d2a66_00000 is not paused: RUNNING"
     assert failure["error_type"] == "OrderRefused"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("words", ["stop run 0 1", "stop run 0 1 --json"])

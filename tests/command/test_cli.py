@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -23,18 +24,18 @@ HEAVY = ["pyarrow", "pandas", "numpy", "rich", "asyncio", "aiobotocore", "holdfa
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("patient") / "run"
     healthy(root)
     return root
 
 
 @pytest.fixture
-def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(patient: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    return Path(shutil.copytree(template, tmp_path / "run"))
+    return Path(shutil.copytree(patient, tmp_path / "run"))
 
 
 def spoil(root: Path) -> Path:
@@ -266,3 +267,51 @@ def test_a_pasted_comment_is_no_argument() -> None:
 def test_a_queue_without_a_command_is_listed() -> None:
     assert parse(["queue"]).queue_command == "ls"
     assert parse(["queue", "--queue", "Q"]).queue == "Q"
+
+
+def test_a_reader_that_goes_away_is_not_an_error(store: Path) -> None:
+    line = f'"{sys.executable}" -m holdfast show "{store}/ended" --json | head -n 1; '
+    done = subprocess.run(
+        ["bash", "-c", f'{line} exit "${{PIPESTATUS[0]}}"'],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("words", [("export", "ended"), ("completion", "fish")])
+def test_a_pipe_that_is_closed_ends_it_quietly(store: Path, words: tuple[str, str]) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    # The word is a folder for one command, and a shell for the other.
+    command = [sys.executable, "-m", "holdfast", *words]
+    with os.fdopen(writes, "wb") as out:
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, cwd=store, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_resume_without_a_usable_trainable_says_what_to_give(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", str(store / "cut"), "--trainable", "train"]) == 2
+    assert "--trainable must be module:name" in capsys.readouterr().err
+    assert main(["resume", str(store / "cut"), "--trainable", "nowhere:train"]) == 2
+    assert "No module named 'nowhere'" in capsys.readouterr().err
+    assert main(["resume", str(store / "nothing"), "--json"]) == 2
+    assert "nothing" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_an_error_of_the_system_is_a_sentence(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(store / "ended" / ".lock"))
+
+    monkeypatch.setattr("holdfast.experiment.doctor.repair.locked", refuses)
+    assert main(["doctor", "repair", str(store / "ended")]) == 1
+    assert capsys.readouterr().err == (
+        f"holdfast: cannot use {store}/ended/.lock: Read-only file system. That disk "
+        "cannot be written: use another path, or a copy elsewhere\n"
+    )
