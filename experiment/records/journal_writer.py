@@ -138,8 +138,13 @@ class JournalWriter:
         if self._sync_timer is None and not self._is_closing:
             self._sync_timer = self._loop.call_later(self._period_s, self._begin_sync)
 
+    def _disarm(self) -> None:
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None
+
     def _begin_sync(self) -> None:
-        self._sync_timer = None
+        self._disarm()  # a timer that nobody knows would begin a sync after the end
         if self._syncing is not None:
             # The current sync may not include later records.
             self._sync_again = True
@@ -301,9 +306,7 @@ class JournalWriter:
         time, of which it may get little on a busy machine. `progress` is called with the bytes of
         the journal that the files contain, and their total.
         """
-        for timer in (self._sync_timer, self._nudge_timer):
-            if timer is not None:
-                timer.cancel()
+        self._cancel_timers()
         await self.sync()
         self._on_progress = progress
         self._finishing = True
@@ -328,11 +331,14 @@ class JournalWriter:
             self.written = self.position
         return is_written
 
+    def _cancel_timers(self) -> None:
+        self._disarm()
+        if self._nudge_timer is not None:
+            self._nudge_timer.cancel()
+
     async def close(self) -> None:
         """Flush and close the journal, after the last sync."""
-        for timer in (self._sync_timer, self._nudge_timer):
-            if timer is not None:
-                timer.cancel()
+        self._cancel_timers()
         self._sync_again, self._is_closing = False, True
         await self.sync()
         if self._is_disk_silent:

@@ -256,6 +256,32 @@ def test_a_record_that_comes_during_the_last_sync_ends_no_run(
     assert heard.payloads() == [b"row", b"late"]
 
 
+def test_no_sync_begins_after_the_end(tmp_path: Path) -> None:
+    """Each record sets a timer, and each sync takes its place."""
+
+    async def run() -> list[asyncio.TimerHandle]:
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+        later = loop.call_later
+
+        def call_later(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+            timers.append(later(*args, **kwargs))
+            return timers[-1]
+
+        loop.call_later = call_later  # type: ignore[method-assign]
+        heard = Heard(tmp_path)
+        for _ in range(2):
+            heard.journal_writer.append([b"row"])
+            await heard.journal_writer.sync()
+        heard.journal_writer.append([b"row"])
+        await heard.journal_writer.close()
+        return timers
+
+    timers = asyncio.run(run())
+    assert len(timers) == 3
+    assert all(timer.cancelled() for timer in timers)
+
+
 @pytest.mark.parametrize("is_hurried", [False, True])
 def test_a_disk_that_does_not_answer_ends_the_run_and_no_one_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hurried: bool
