@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -34,14 +34,16 @@ async def preflight(
     """Write, read, list and delete a small object with a unique name in a folder for probes.
 
     Also deletes the probes that other runs left more than an hour ago, and all earlier probes of
-    the same `owner`, a name that only one process uses at a time. Returns if all four operations
-    succeed within `deadline_s`. Raises StorageError: `operation` is the one that failed, and
-    `where` is `public_name`.
+    the same `owner`, a name that only one process uses at a time. Returns if each of these
+    operations succeeds within `deadline_s`. Raises StorageError: `operation` is the one that
+    failed, and `where` is `public_name`.
     """
     check = _Preflight(store, f"{_FOLDER}/{owner}" if owner else _FOLDER, is_alone=bool(owner))
+    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(deadline_s):
-            await check.run()
+        async with asyncio.timeout(deadline_s) as deadline:
+            async for _ in check.answers():
+                deadline.reschedule(loop.time() + deadline_s)
     except TimeoutError as error:
         cause = f"no answer within {deadline_s:g} s"
         raise StorageUnavailable(check.tried, public_name, cause, _UNREACHABLE) from error
@@ -84,19 +86,24 @@ class _Preflight:
         self._is_alone = is_alone
         self.tried = "write to"
 
-    async def run(self) -> None:
+    async def answers(self) -> AsyncIterator[None]:
+        """Perform the operations; yields after each."""
         written = unique().encode()
         await self._store.put(self._key, written)
+        yield
         self.tried = "read from"
         if await self._store.read(self._key) != written:
             raise StorageUnavailable("read", self._key, "it does not return the written bytes")
+        yield
         self.tried = "list"
         listed = await self._store.list(_FOLDER, leftovers=True)
         ours = next((entry for entry in listed if entry.key == self._key), None)
         if ours is None:
             raise StorageUnavailable("list", self._key, "the listing lacks the written object")
+        yield
         self.tried = "delete from"
         await self._store.delete([self._key])
+        yield
         if abandoned := self._abandoned(listed, ours):
             with suppress(StorageError):  # they may be another user's, and do no harm
                 await self._store.delete(abandoned)

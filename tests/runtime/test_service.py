@@ -259,7 +259,9 @@ async def test_one_that_died_is_started_again_with_its_first_messages(
 async def test_one_that_is_slow_to_exit_is_only_told_of_if_it_had_work_left(
     lifeline: Lifeline, heard: Heard, monkeypatch: pytest.MonkeyPatch, has_finished: bool
 ) -> None:
-    monkeypatch.setattr(process_exits, "EXIT_DEADLINE_S", 0.01)
+    waits_s = [0.01, PATIENCE_S]  # until it is killed, and until it is gone
+    happens = process_exits.happens
+    monkeypatch.setattr(process_exits, "happens", lambda event, _: happens(event, waits_s.pop(0)))
     told = Told()
     service = lasting(lifeline, heard, told, restarts=1)
     assert await heard.message() == ["echo", "first"]

@@ -256,7 +256,7 @@ def test_a_record_that_comes_during_the_last_sync_ends_no_run(
     assert heard.payloads() == [b"row", b"late"]
 
 
-def test_no_sync_begins_after_the_end(tmp_path: Path) -> None:
+def test_no_sync_begins_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each record sets a timer, and each sync takes its place."""
 
     async def run() -> list[asyncio.TimerHandle]:
@@ -268,7 +268,7 @@ def test_no_sync_begins_after_the_end(tmp_path: Path) -> None:
             timers.append(later(*args, **kwargs))
             return timers[-1]
 
-        loop.call_later = call_later  # type: ignore[method-assign]
+        monkeypatch.setattr(loop, "call_later", call_later)
         heard = Heard(tmp_path)
         for _ in range(2):
             heard.journal_writer.append([b"row"])

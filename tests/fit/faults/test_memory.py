@@ -70,7 +70,8 @@ def test_what_the_kernel_takes_is_out_of_memory_is_reported_and_counted_apart(
         assert "possibly out of memory" in run_script(KILLED).stdout
         return
     done = run_script(GREEDY, str(group))
-    first, second = done.stdout.splitlines()[0], done.stdout.splitlines()[1]
+    assert done.stdout.count("\n") == 2, (done.stdout, done.stderr)
+    first, second = done.stdout.splitlines()
     assert first == "attempt 2", done.stderr
     assert second.startswith("memory: "), second
     assert "was killed by the kernel: out of memory" in second

@@ -183,6 +183,36 @@ async def test_a_stalled_store_is_given_up() -> None:
         await preflight(store, "here", deadline_s=1)
 
 
+async def test_a_slow_store_that_answers_is_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer takes three quarters of the deadline."""
+    loop = asyncio.get_running_loop()
+    past = [0.0]
+    monkeypatch.setattr(loop, "time", lambda: time.monotonic() + past[0])
+
+    class Slow(MemoryStore):
+        async def put(self, *args: Any, **options: Any) -> PutResult:
+            await self._pass_time()
+            return await super().put(*args, **options)
+
+        async def read(self, key: str) -> bytes:
+            await self._pass_time()
+            return await super().read(key)
+
+        async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
+            await self._pass_time()
+            return await super().list(prefix, leftovers=leftovers)
+
+        async def delete(self, keys: Iterable[str]) -> None:
+            await self._pass_time()
+            await super().delete(keys)
+
+        async def _pass_time(self) -> None:
+            past[0] += 300
+            await asyncio.sleep(0)  # the loop looks at its timers
+
+    await preflight(Slow(), "here", deadline_s=400)
+
+
 async def test_what_killed_runs_left_goes_and_what_may_be_in_use_stays(tmp_path: Path) -> None:
     store = Location.resolve(tmp_path, None, {}).open_store()
     folder = tmp_path / ".holdfast-preflight"
