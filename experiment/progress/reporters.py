@@ -243,8 +243,15 @@ class CLIReporter(TableReporter):
     Raises InvalidConfig.
     """
 
+    _printed = ""
+
     def report(self, trials: list[TrialView], done: bool, *sys_info: str) -> None:
-        print(printable(self._text(trials, done, sys_info), keep="\n"), flush=True)
+        text = printable(self._text(trials, done, sys_info), keep="\n")
+        untimed = text.split("\n", 2)[-1]
+        # A report that came just before the end has said all, except for how long it took.
+        if not done or untimed != self._printed:
+            print(text, flush=True)
+        self._printed = untimed
 
     def _text(self, trials: Sequence[TrialView], done: bool, sys_info: Iterable[str]) -> str:
         parts = ["== Status ==", *self._lines(trials, sys_info)]

@@ -211,6 +211,25 @@ def test_it_reports_every_so_many_seconds_and_at_the_end() -> None:
     assert reporter.should_report([])
 
 
+def test_the_last_report_is_not_a_second_copy_of_the_one_just_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+    reporter = CLIReporter(metric_columns=["loss"], clock=clock)
+    reporter.setup(total_samples=1)
+    going, ended = (
+        trial(0, status, {"loss": 0.5}) for status in (Status.RUNNING, Status.TERMINATED)
+    )
+    reporter.report(views(going), False)
+    reporter.report(views(going), False)
+    reporter.report(views(ended), False)
+    clock.now += 1
+    reporter.report(views(ended), True)
+    assert capsys.readouterr().out.count("Running for") == 3
+    reporter.report(views(ended), True, "a line that is new")
+    assert "a line that is new" in capsys.readouterr().out
+
+
 def test_setup_fills_in_what_the_constructor_was_not_given(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
