@@ -23,7 +23,7 @@ from benchmarks.rows import Goal, Row
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import for_each
-from tests.rig.s3_server import S3Server, has_seaweed
+from tests.rig.storage.s3_server import S3Server, has_seaweed
 
 _OURS, _CALLED = "holdfast", "holdfast-checkpoint"
 _RAW = ("aiobotocore", "boto3-crt", "obstore")

@@ -22,8 +22,8 @@ from typing import Any
 from holdfast.syncer.stores.location import Location
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import AtRandom, Ill, Plan, Well
-from tests.rig.keeping import Held, run
-from tests.rig.s3_server import make_bucket, moto_server
+from tests.rig.storage.keeping import Held, run
+from tests.rig.storage.s3_server import make_bucket, moto_server
 
 _POINTS = 10
 _ILLS = (

@@ -29,7 +29,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.trial.events import Reported, Returned, Started
 from holdfast.trial.trial import TrialSpec
-from tests.rig.stores import FaultyStore, MemoryStore, Place
+from tests.rig.storage.stores import FaultyStore, MemoryStore, Place
 
 Costs = tuple[list[float], list[float], list[float]]
 

@@ -12,7 +12,7 @@ from holdfast.experiment.user_objects.tuner_file import write
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.search_space.description import describe
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 SPACE: Mapping[str, Any] = {"width": 1}
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 from benchmarks.checkpoints import one_file, report_s, small_files
 from benchmarks.measure import OURS, REFERENCE, Bench
 from benchmarks.rows import Goal, Row
-from tests.rig.s3_server import S3Server, make_bucket, moto_server
+from tests.rig.storage.s3_server import S3Server, make_bucket, moto_server
 
 _BUCKET = "bench"
 # The uploads of a script's other files compete for the CPU, and a report takes milliseconds.

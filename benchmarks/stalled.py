@@ -17,7 +17,7 @@ from benchmarks.checkpoints import small_files
 from benchmarks.measure import OURS, REFERENCE, Bench, finish, script
 from benchmarks.rows import Goal, Row
 from tests.rig.faults.fault_proxy import FaultProxy
-from tests.rig.s3_server import S3Server, make_bucket, moto_server
+from tests.rig.storage.s3_server import S3Server, make_bucket, moto_server
 
 _BUCKET = "bench"
 _UNHINDERED = Goal(of="ratio", bound=1.1)

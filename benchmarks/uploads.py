@@ -21,7 +21,7 @@ from benchmarks.checkpoints import small_files
 from benchmarks.measure import MIB, Bench, finish, script
 from benchmarks.rows import Goal, Row
 from holdfast.syncer.stores.location import Location
-from tests.rig.s3_server import (
+from tests.rig.storage.s3_server import (
     S3Server,
     clear_bucket,
     has_seaweed,

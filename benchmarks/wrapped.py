@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 from uuid import uuid4
 
-from tests.rig.s3_server import S3Server, make_bucket, moto_server
+from tests.rig.storage.s3_server import S3Server, make_bucket, moto_server
 
 _BYTES = 4096
 WAYS = ("holdfast", "subclass", "copy_files", "s3fs.put")

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.rig import slurm as slurm_rig
 from tests.rig.bench import Bench, workbench
-from tests.rig.gcs_server import GcsServer, gcs_server
-from tests.rig.machines import Machines, machines, missing
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server, make_bucket, moto_server
+from tests.rig.nodes import slurm as slurm_rig
+from tests.rig.nodes.machines import Machines, machines, missing
+from tests.rig.storage.gcs_server import GcsServer, gcs_server
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server, make_bucket, moto_server
 
 # The time that an example takes depends on the machine, not on the code. `scripts/nightly` tries
 # twenty times as many.

@@ -13,8 +13,8 @@ from functools import partial
 
 from benchmarks.measure import OURS, REFERENCE, Bench, finish, script
 from benchmarks.rows import Goal, Row
-from tests.rig import machines, slurm
-from tests.rig.slurm_rigs import allocated
+from tests.rig.nodes import machines, slurm
+from tests.rig.nodes.slurm_rigs import allocated
 
 _NODES = 4
 _READY_S = 2.0

@@ -20,7 +20,7 @@ from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.search_space.description import describe
 from holdfast.trial.trial import Status
 from holdfast.tune import choice, loguniform, quniform, randint, uniform
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 _GRACE = 51  # a trial has 100 rows on average: most end here, others at 102 or 204
 SPACE: Mapping[str, Any] = {

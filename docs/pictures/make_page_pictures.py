@@ -1,7 +1,7 @@
 """Draw docs/pictures/page-*.png: the live page of a run, as a browser showed it.
 
-Plays tests/rig/page_run.py, whose trials, configs and losses are the same each time; it is killed
-and restored. Times and trial ids are those of the moment. `scripts/screenshots` calls this.
+Plays tests/rig/web/page_run.py, whose trials, configs and losses are the same each time; it is
+killed and restored. Times and trial ids are those of the moment. `scripts/screenshots` calls this.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from PIL import Image
 
 from tests.rig.bench import Bench, workbench
-from tests.rig.browser import NARROW, WIDE, Tab, chromium, missing, seen
-from tests.rig.page import PAGE_RUN, Served, serve, view
+from tests.rig.web.browser import NARROW, WIDE, Tab, chromium, missing, seen
+from tests.rig.web.page import PAGE_RUN, Served, serve, view
 
 HERE = Path(__file__).parent
 COLOURS = 96  # an anti-aliased page has few; more make the file larger, and it looks the same

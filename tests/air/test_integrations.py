@@ -28,7 +28,7 @@ from holdfast.tune.logger import (
     TBXLoggerCallback,
     pretty_print,
 )
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 CALLBACKS = [
     (wandb.WandbLoggerCallback, "wandb"),

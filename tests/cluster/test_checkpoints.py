@@ -11,10 +11,10 @@ import pytest
 from holdfast.cli import main
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of, results
-from tests.rig.bucket import Bucket
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server
-from tests.rig.training import TRAINING, check_numbers, rows_of, samples_of
+from tests.rig.nodes.training import TRAINING, check_numbers, rows_of, samples_of
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.cli import main
 from tests.rig.bench import Bench
-from tests.rig.slurm import SlurmCluster, wait_until
-from tests.rig.slurm_rigs import jobs_of, occupy
-from tests.rig.ssh_runs import ssh_nodes
+from tests.rig.nodes.slurm import SlurmCluster, wait_until
+from tests.rig.nodes.slurm_rigs import jobs_of, occupy
+from tests.rig.nodes.ssh_runs import ssh_nodes
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

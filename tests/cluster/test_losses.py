@@ -11,14 +11,14 @@ import psutil
 import pytest
 
 from tests.rig.bench import Bench, epochs_of
-from tests.rig.bucket import Bucket
-from tests.rig.machines import Machine
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server
+from tests.rig.nodes.machines import Machine
+from tests.rig.nodes.slurm import SlurmCluster
+from tests.rig.nodes.slurm_rigs import allocated, jobs_of
+from tests.rig.nodes.ssh_runs import ssh_nodes, uri_of
 from tests.rig.script import Process, UserScript
-from tests.rig.slurm import SlurmCluster
-from tests.rig.slurm_rigs import allocated, jobs_of
-from tests.rig.ssh_runs import ssh_nodes, uri_of
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.rig import browser
 from tests.rig.bench import Bench
-from tests.rig.page import serve
-from tests.rig.ssh_runs import ssh_nodes
-from tests.rig.web import Browser
+from tests.rig.nodes.ssh_runs import ssh_nodes
+from tests.rig.web import browser
+from tests.rig.web.in_process import Browser
+from tests.rig.web.page import serve
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.nodes.slurm import SlurmCluster, wait_until
+from tests.rig.nodes.slurm_rigs import jobs_of
+from tests.rig.nodes.ssh_runs import ssh_nodes
 from tests.rig.script import UserScript
-from tests.rig.slurm import SlurmCluster, wait_until
-from tests.rig.slurm_rigs import jobs_of
-from tests.rig.ssh_runs import ssh_nodes
 
 pytestmark = pytest.mark.process
 

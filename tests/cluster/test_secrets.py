@@ -22,13 +22,13 @@ import pytest
 
 from tests.rig import planted
 from tests.rig.bench import Bench
-from tests.rig.bucket import Bucket
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server
+from tests.rig.nodes.slurm import SlurmCluster, wait_until
+from tests.rig.nodes.slurm_rigs import allocated, jobs_of
+from tests.rig.nodes.ssh_runs import ssh_nodes
 from tests.rig.script import Gate, UserScript
-from tests.rig.slurm import SlurmCluster, wait_until
-from tests.rig.slurm_rigs import allocated, jobs_of
-from tests.rig.ssh_runs import ssh_nodes
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

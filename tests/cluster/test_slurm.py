@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
-from tests.rig.slurm import SlurmCluster, wait_until
-from tests.rig.slurm_rigs import allocated, jobs_of, occupy
+from tests.rig.nodes.slurm import SlurmCluster, wait_until
+from tests.rig.nodes.slurm_rigs import allocated, jobs_of, occupy
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

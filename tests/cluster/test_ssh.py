@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
-from tests.rig.machines import Machine, Machines
-from tests.rig.ssh_runs import ssh_nodes
+from tests.rig.nodes.machines import Machine, Machines
+from tests.rig.nodes.ssh_runs import ssh_nodes
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

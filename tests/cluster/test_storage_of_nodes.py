@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.nodes.ssh_runs import SCRATCH, ssh_nodes
 from tests.rig.script import UserScript
-from tests.rig.ssh_runs import SCRATCH, ssh_nodes
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

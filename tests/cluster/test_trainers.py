@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench, workbench
-from tests.rig.machines import Machines
-from tests.rig.ssh_runs import ssh_nodes
-from tests.rig.training import TRAINING, check_numbers, rows_of, samples_of
+from tests.rig.nodes.machines import Machines
+from tests.rig.nodes.ssh_runs import ssh_nodes
+from tests.rig.nodes.training import TRAINING, check_numbers, rows_of, samples_of
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

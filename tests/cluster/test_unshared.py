@@ -15,11 +15,11 @@ import pytest
 
 from tests.rig import ROOT
 from tests.rig.bench import Bench
-from tests.rig.bucket import Bucket
-from tests.rig.machines import Machines, machines, missing
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server
+from tests.rig.nodes.machines import Machines, machines, missing
 from tests.rig.script import LONGEST_S
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.scheduler.events import EndOrdered, Exited
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def stamps(root: Path) -> dict[str, tuple[int, int]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.patient import healthy
+from tests.rig.runs.patient import healthy
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.trial.events import Returned
 from tests.command.commands import parsed, told
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def test_best_is_a_config_that_a_program_can_read(

@@ -13,7 +13,7 @@ from holdfast.experiment.browse.catalog import Best, CatalogEntry
 from holdfast.experiment.browse.condition import Condition
 from holdfast.syncer.uploader.lock import ExperimentLock
 from tests.command.commands import in_terminal, parsed, stopped, told
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def test_ls_tells_each_experiment_how_it_stands(

@@ -15,7 +15,7 @@ from holdfast.scheduler.events import NodeLeaving, NodeLeft, Resumed
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.resources import NodeKind
 from tests.command.commands import parsed, told
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def on_nodes(root: Path) -> RecordedExperiment:

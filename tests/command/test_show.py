@@ -12,7 +12,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.trial.search_space.description import describe
 from tests.command.commands import in_terminal, parsed, stamps, stopped, told
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def test_show_tells_the_best_the_trials_and_what_failed_with_its_logs(

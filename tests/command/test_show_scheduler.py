@@ -13,7 +13,7 @@ from holdfast.cli import main
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.trial.errors import InvalidConfig
-from tests.rig.deciding import FollowedExperiment, asha, hyperband, population
+from tests.rig.runs.deciding import FollowedExperiment, asha, hyperband, population
 
 Told = Callable[..., str]
 

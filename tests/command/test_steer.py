@@ -17,8 +17,8 @@ from holdfast.cli import main
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.scheduler.events import EndOrdered
 from tests.command.commands import Terminal, completed
-from tests.rig.recorded import RecordedExperiment
-from tests.rig.steered import SteeredRun
+from tests.rig.runs.recorded import RecordedExperiment
+from tests.rig.runs.steered import SteeredRun
 
 BY = f"{pwd.getpwuid(os.geteuid()).pw_name} (command)"
 

@@ -44,7 +44,7 @@ from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.events import Adopted
 from holdfast.trial.resources import PlacementGroupFactory
-from tests.rig.samples import ADOPTED
+from tests.rig.scheduler.samples import ADOPTED
 
 FOLDER = Path(__file__).parent / "format-2"
 BETTER = {"lr": 0.1, "layers": (1, [2])}

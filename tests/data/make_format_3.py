@@ -44,7 +44,7 @@ from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.events import Adopted
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
-from tests.rig.samples import ADOPTED
+from tests.rig.scheduler.samples import ADOPTED
 
 FOLDER = Path(__file__).parent / "format-3"
 OFFER = (

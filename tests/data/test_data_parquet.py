@@ -19,8 +19,8 @@ from holdfast import data
 from holdfast.data.sources import Source
 from holdfast.trial.errors import InvalidConfig
 from tests.data.arrow_memory import own_pool
-from tests.rig.bucket import Bucket
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
 
 FILES, GROUPS, ROWS = 3, 4, 5
 ALL = FILES * GROUPS * ROWS

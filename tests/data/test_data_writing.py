@@ -17,8 +17,8 @@ import pytest
 from holdfast import data
 from holdfast.trial.errors import InvalidConfig
 from tests.data.arrow_memory import own_pool
-from tests.rig.bucket import Bucket
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
 
 FRAME = pd.DataFrame(
     {

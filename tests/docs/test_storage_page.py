@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import tune
-from tests.rig.bucket import Bucket
-from tests.rig.patient import healthy
-from tests.rig.s3_server import S3Server
+from tests.rig.runs.patient import healthy
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "storage.md").read_text()
 

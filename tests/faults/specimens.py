@@ -17,7 +17,7 @@ from typing import Any
 from holdfast import tune
 from holdfast.train import DataParallelTrainer, ScalingConfig
 from holdfast.tune.schedulers import PopulationBasedTraining
-from tests.rig.fake_tracker import FakeTracker
+from tests.rig.trackers.fake_tracker import FakeTracker
 
 EPOCHS = 4
 

@@ -19,7 +19,7 @@ from tests.rig.faults.node_mishaps import (
     node_mishaps,
 )
 from tests.rig.faults.node_stage import NodeStage, node_stage
-from tests.rig.machines import missing
+from tests.rig.nodes.machines import missing
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

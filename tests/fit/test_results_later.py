@@ -15,7 +15,7 @@ import pytest
 from holdfast import train, tune
 from holdfast.cli import main
 from holdfast.train import DataParallelTrainer
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

@@ -15,7 +15,7 @@ from pyarrow.fs import FileSelector
 from holdfast import train, tune
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Request, Well
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 
 
 def checkpoint_of(text: str) -> tune.Checkpoint:

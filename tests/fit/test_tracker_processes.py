@@ -14,12 +14,12 @@ from holdfast import tune
 from holdfast.experiment.callbacks.callback import LoggerCallback
 from holdfast.trial.errors import TuneError
 from tests.rig.bench import Bench, workbench
-from tests.rig.fake_tracker import FakeTracker, told_to
 from tests.rig.script import UserScript
+from tests.rig.trackers.fake_tracker import FakeTracker, told_to
 
 pytestmark = pytest.mark.process
 SCRIPT = Path(__file__).parent / "tracked_script.py"
-FAKE = ["tests.rig.fake_tracker", "FakeTracker"]
+FAKE = ["tests.rig.trackers.fake_tracker", "FakeTracker"]
 
 
 @pytest.fixture

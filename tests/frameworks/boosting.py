@@ -18,7 +18,7 @@ from holdfast.train.boosting_trainer import BoostingTrainer
 from holdfast.trial.errors import InvalidConfig
 from tests.frameworks.example import Example, learned, nodes_of
 from tests.rig.bench import Bench
-from tests.rig.machines import Machines
+from tests.rig.nodes.machines import Machines
 from tests.rig.script import acknowledged
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "boosting"

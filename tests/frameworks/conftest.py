@@ -13,8 +13,8 @@ from tests.rig.bench import Bench, workbench
 from tests.rig.isolation import by_value as by_value
 from tests.rig.isolation import in_own_environment as in_own_environment
 from tests.rig.isolation import leaves_nothing as leaves_nothing
-from tests.rig.machines import Machines
-from tests.rig.ssh_runs import ssh_nodes
+from tests.rig.nodes.machines import Machines
+from tests.rig.nodes.ssh_runs import ssh_nodes
 
 Benches = Callable[[Path], AbstractContextManager[Bench]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench, workbench
-from tests.rig.s3_server import S3Server, rclone_server
+from tests.rig.storage.s3_server import S3Server, rclone_server
 
 
 @pytest.fixture(scope="session")

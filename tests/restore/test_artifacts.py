@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench
-from tests.rig.bucket import Bucket
 from tests.rig.nightly import rest_nightly
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server
 from tests.rig.script import UserScript
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

@@ -19,11 +19,11 @@ from holdfast.syncer.journal.head import parse_head, stretches_of
 from holdfast.syncer.journal.journal import read, segment_name
 from tests.rig import checker
 from tests.rig.bench import Bench
-from tests.rig.bucket import Bucket
-from tests.rig.fake_tracker import told_to
 from tests.rig.nightly import rest_nightly
-from tests.rig.s3_server import S3Server
 from tests.rig.script import UserScript
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
+from tests.rig.trackers.fake_tracker import told_to
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -31,7 +31,7 @@ SCRIPT = """
 import json, sys, tempfile
 from pathlib import Path
 from holdfast import tune
-from tests.rig.fake_tracker import FakeTracker
+from tests.rig.trackers.fake_tracker import FakeTracker
 from tests.rig.script import mark, wait_at
 
 OPTIONS = json.loads(sys.argv[1])

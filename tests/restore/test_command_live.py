@@ -12,11 +12,11 @@ import pytest
 from holdfast.cli import main
 from tests.command.commands import parsed
 from tests.rig.bench import Bench, copy_of_live
-from tests.rig.bucket import Bucket
-from tests.rig.patient import healthy
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server
+from tests.rig.runs.patient import healthy
 from tests.rig.script import UserScript
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 

@@ -10,9 +10,9 @@ import pytest
 from holdfast.cli import main
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of
-from tests.rig.bucket import Bucket
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 

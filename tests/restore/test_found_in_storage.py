@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
-from tests.rig.bucket import Bucket
 from tests.rig.nightly import rest_nightly
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 

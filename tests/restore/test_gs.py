@@ -9,9 +9,9 @@ import pytest
 from holdfast.cli import main
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of, results
-from tests.rig.bucket import Bucket
-from tests.rig.gcs_server import GcsServer
-from tests.rig.proxy import Proxy
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.gcs_server import GcsServer
+from tests.rig.storage.proxy import Proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

@@ -13,8 +13,8 @@ import pytest
 from holdfast.syncer.journal.segment import HEADER, MAGIC
 from tests.rig import checker
 from tests.rig.bench import Bench
-from tests.rig.bucket import Bucket
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 

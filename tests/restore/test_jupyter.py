@@ -10,7 +10,7 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
-from tests.rig.processes import PATIENCE_S
+from tests.rig.workers.processes import PATIENCE_S
 
 pytestmark = pytest.mark.process
 

@@ -34,7 +34,7 @@ from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import ExperimentExists, InvalidConfig
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class Died(BaseException):

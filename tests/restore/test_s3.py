@@ -14,10 +14,10 @@ import pytest
 from holdfast import tune
 from tests.rig import checker
 from tests.rig.bench import Bench, copy_of_live, epochs_of, results
-from tests.rig.bucket import Bucket
 from tests.rig.nightly import rest_nightly
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server, make_bucket
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server, make_bucket
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

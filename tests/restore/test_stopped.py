@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench, results, workbench
-from tests.rig.fake_tracker import told_to
 from tests.rig.nightly import rest_nightly, selected
 from tests.rig.script import UserScript
+from tests.rig.trackers.fake_tracker import told_to
 
 pytestmark = pytest.mark.process
 
@@ -128,7 +128,7 @@ def test_a_run_outlives_a_process_that_is_stopped_for_ever(
 def test_a_tracker_process_that_is_stopped_is_continued(tmp_path: Path) -> None:
     with workbench(tmp_path, TRACKED_SCRIPT) as bench:
         bench.environ |= QUICK
-        fake = ["tests.rig.fake_tracker", "FakeTracker", {"file": str(tmp_path / "told")}]
+        fake = ["tests.rig.trackers.fake_tracker", "FakeTracker", {"file": str(tmp_path / "told")}]
         gate = bench.gate("0-2")
         script = bench.start(lrs=[1.0], trackers=[fake])
         script.wait_for("at 0 2")
@@ -157,7 +157,7 @@ def _play_with_a_tracker(folder: Path, way: str) -> None:
     told = folder / "told"
     with workbench(folder, TRACKED_SCRIPT) as bench:
         bench.environ |= UNSEEN
-        fake = ["tests.rig.fake_tracker", "FakeTracker", {"file": str(told)}]
+        fake = ["tests.rig.trackers.fake_tracker", "FakeTracker", {"file": str(told)}]
         bench.options = {"lrs": [1.0], "trackers": [fake]}
         third, fourth = bench.gate("0-3"), bench.gate("0-4")
         script = bench.start()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.rig.bench import Bench
-from tests.rig.processes import wait_for_end
 from tests.rig.script import UserScript
+from tests.rig.workers.processes import wait_for_end
 
 pytestmark = pytest.mark.process
 

@@ -14,8 +14,8 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.syncer.files.durable import TEMPORARY
 from tests.rig import checker
-from tests.rig.bucket import Bucket
 from tests.rig.script import Gate, UserScript, read_notes
+from tests.rig.storage.bucket import Bucket
 
 # A short grace, frequent snapshots and syncs: otherwise a test would wait for them.
 QUICK = {

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from holdfast.trial.events import TrialEvent
 from holdfast.trial.lifecycle import TABLE
 from holdfast.trial.trial import Status
-from tests.rig.samples import TRIAL_EVENTS, trial_in
+from tests.rig.scheduler.samples import TRIAL_EVENTS, trial_in
 
 _HEAD = """# The life of a trial
 

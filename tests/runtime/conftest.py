@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.runtime.local_launcher import LocalLauncher
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import Lifeline, no_process_is_left
+from tests.rig.workers.processes import Lifeline, no_process_is_left
 
 
 @pytest.fixture(scope="session")

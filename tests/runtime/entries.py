@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.runtime import orphans
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
-from tests.rig.worker_entry import Obeying, Threaded
+from tests.rig.workers.worker_entry import Obeying, Threaded
 
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 TIDY = "import pathlib, signal, sys; signal.signal(signal.SIGTERM, lambda *_: tidy())"

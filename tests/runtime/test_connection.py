@@ -12,7 +12,7 @@ from holdfast.runtime.connection import Connection
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Decoder, Message, encode
-from tests.rig.processes import PATIENCE_S, count_fds
+from tests.rig.workers.processes import PATIENCE_S, count_fds
 
 pytestmark = pytest.mark.anyio
 

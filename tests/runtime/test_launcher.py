@@ -16,8 +16,8 @@ from holdfast.runtime.errors import LaunchFailed
 from holdfast.runtime.launcher import WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
 from tests.rig.free_tasks import free_tasks
-from tests.rig.launcher_contract import MODULE, OBEYING, LauncherContract, ask, ends, start
-from tests.rig.processes import Lifeline, count_fds, wait_for_end
+from tests.rig.workers.launcher_contract import MODULE, OBEYING, LauncherContract, ask, ends, start
+from tests.rig.workers.processes import Lifeline, count_fds, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -363,8 +363,8 @@ import asyncio, os, signal, sys
 from holdfast.runtime.launcher import WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
 from tests.rig.free_tasks import free_tasks
-from tests.rig.launcher_contract import MODULE, OBEYING, LauncherContract, ask, ends, start
-from tests.rig.processes import Heard
+from tests.rig.workers.launcher_contract import MODULE, OBEYING, LauncherContract, ask, ends, start
+from tests.rig.workers.processes import Heard
 
 def holder(fd):
     """A child of the user's script: it was forked, and holds all connections open."""

@@ -16,7 +16,7 @@ from holdfast.runtime import local_launcher as launcher_module
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.orphans import Departures, Ended, Orphans, children
 from holdfast.runtime.warm.local_worker import LocalWorker
-from tests.rig.processes import Heard, Lifeline, wait_for_end
+from tests.rig.workers.processes import Heard, Lifeline, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -191,7 +191,7 @@ CONTROLLER = """
 import asyncio, os, sys
 from holdfast.runtime.local_launcher import LocalLauncher
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import Heard
+from tests.rig.workers.processes import Heard
 
 async def main(fd, servers, ways):
     launcher = LocalLauncher(tasks=free_tasks(), environ=os.environ, inherited_fds=[fd])

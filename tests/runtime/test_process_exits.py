@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.runtime import process_exits
 from holdfast.runtime.process_exits import on_end, reaped
-from tests.rig.processes import PATIENCE_S, count_fds
+from tests.rig.workers.processes import PATIENCE_S, count_fds
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -16,12 +16,12 @@ from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.transport import Channel
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import PATIENCE_S, Heard, Lifeline, count_fds, wait_for_end
-from tests.rig.worker_entry import serve
+from tests.rig.workers.processes import PATIENCE_S, Heard, Lifeline, count_fds, wait_for_end
+from tests.rig.workers.worker_entry import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
-ENTRY = "tests.rig.worker_entry:serve"
+ENTRY = "tests.rig.workers.worker_entry:serve"
 
 
 @pytest.fixture

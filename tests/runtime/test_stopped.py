@@ -24,7 +24,7 @@ from holdfast.runtime.transport import Channel
 from holdfast.runtime.warm import pending_launches
 from holdfast.runtime.warm.pending_launches import PendingLaunches
 from holdfast.runtime.wire import encode
-from tests.rig.processes import PATIENCE_S, Heard
+from tests.rig.workers.processes import PATIENCE_S, Heard
 
 pytestmark = pytest.mark.anyio
 
@@ -298,7 +298,7 @@ async def test_who_has_forked_or_still_loads_is_not_asked(
 async def test_a_real_warm_parent_that_hangs_is_ended_and_its_workers_are_reported(
     launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await launcher.open("tests.rig.worker_entry:OBEYING", b"")
+    await launcher.open("tests.rig.workers.worker_entry:OBEYING", b"")
     monkeypatch.setattr(pending_launches, "ANSWER_S", 0.05)
     (parent,) = launcher.parents()
     os.kill(parent.pid, signal.SIGSTOP)

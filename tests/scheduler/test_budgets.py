@@ -13,7 +13,7 @@ from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import ProcessFailureKind
 from holdfast.trial.trial import Status
-from tests.rig.samples import trial_in
+from tests.rig.scheduler.samples import trial_in
 
 
 def of(trials: int, **failure: Any) -> Rehearsal:

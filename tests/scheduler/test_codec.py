@@ -30,7 +30,7 @@ from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.resources import ONE_CPU, NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Origin, Status
-from tests.rig.samples import DECISIONS, EVENTS
+from tests.rig.scheduler.samples import DECISIONS, EVENTS
 
 NOW = 1_700_000_000.25
 

@@ -14,7 +14,7 @@ from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.resources import Allocation, NodeKind, Place
 from holdfast.trial.trial import Origin, Status
-from tests.rig.samples import CHECKPOINT
+from tests.rig.scheduler.samples import CHECKPOINT
 
 
 def sound() -> Machine:

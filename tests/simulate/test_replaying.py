@@ -21,7 +21,7 @@ from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.events import Reported
 from holdfast.tune.schedulers import ASHAScheduler, TrialScheduler
 from tests.rig.isolation import nothing_is_left, own_environment
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.stores.location import Location
-from tests.rig.s3_server import S3Server, rclone_server
+from tests.rig.storage.s3_server import S3Server, rclone_server
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from holdfast.trial.events import (
 from holdfast.trial.lifecycle import TABLE, advance
 from holdfast.trial.trial import Place, Status, Trial
 from tests.rig.lifecycle_page import page
-from tests.rig.samples import CHECKPOINT, REPORTED, STARTED, TRIAL_EVENTS, trial_in
+from tests.rig.scheduler.samples import CHECKPOINT, REPORTED, STARTED, TRIAL_EVENTS, trial_in
 
 IMPOSSIBLE = [
     pytest.param(status, event, id=f"{status} {type(event).__name__}")

@@ -14,7 +14,7 @@ import holdfast
 from holdfast import data, train, tune
 from holdfast.replaced import REPLACED, REPLACED_ATTRIBUTES
 from holdfast.trial.errors import InvalidConfig
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def made(module: str, kind: str) -> Any:

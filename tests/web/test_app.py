@@ -13,10 +13,10 @@ from urllib.parse import quote
 import pytest
 
 from holdfast import __version__
-from tests.rig.patient import healthy
-from tests.rig.processes import PATIENCE_S
-from tests.rig.recorded import RecordedExperiment
-from tests.rig.web import Browser, Served, served
+from tests.rig.runs.patient import healthy
+from tests.rig.runs.recorded import RecordedExperiment
+from tests.rig.web.in_process import Browser, Served, served
+from tests.rig.workers.processes import PATIENCE_S
 
 pytestmark = pytest.mark.server
 

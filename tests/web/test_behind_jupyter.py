@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.patient import healthy
-from tests.rig.web import Browser, served
+from tests.rig.runs.patient import healthy
+from tests.rig.web.in_process import Browser, served
 
 pytestmark = pytest.mark.server
 

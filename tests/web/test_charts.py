@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.rig.browser import LONGEST_MS, NARROW, WIDE, Tab, chromium, missing
+from tests.rig.web.browser import LONGEST_MS, NARROW, WIDE, Tab, chromium, missing
 
 pytest.importorskip("starlette")
 

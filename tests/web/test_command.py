@@ -21,11 +21,11 @@ from holdfast.syncer.stores.location import Location
 from holdfast.web import errors
 from holdfast.web.errors import PortTaken
 from holdfast.web.server import DEFAULT_PORT, WebServer, WebSettings
-from tests.rig.bucket import Bucket
-from tests.rig.patient import healthy
-from tests.rig.processes import PATIENCE_S
-from tests.rig.s3_server import S3Server
-from tests.rig.web import Browser, served
+from tests.rig.runs.patient import healthy
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
+from tests.rig.web.in_process import Browser, served
+from tests.rig.workers.processes import PATIENCE_S
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.trial.errors import InvalidConfig
 from holdfast.web import errors, frame
-from tests.rig.patient import healthy
-from tests.rig.processes import PATIENCE_S, wait_for_end
-from tests.rig.web import Browser
+from tests.rig.runs.patient import healthy
+from tests.rig.web.in_process import Browser
+from tests.rig.workers.processes import PATIENCE_S, wait_for_end
 
 pytestmark = pytest.mark.process
 

@@ -10,9 +10,9 @@ from html import escape
 
 import pytest
 
-from tests.rig.browser import LONGEST_MS, chromium, missing
-from tests.rig.patient import healthy
-from tests.rig.web import Browser, Served, served
+from tests.rig.runs.patient import healthy
+from tests.rig.web.browser import LONGEST_MS, chromium, missing
+from tests.rig.web.in_process import Browser, Served, served
 
 pytestmark = pytest.mark.server
 

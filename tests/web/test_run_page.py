@@ -19,7 +19,7 @@ from holdfast.trial.errors import InvalidConfig
 from tests.rig.bench import Bench
 from tests.rig.planted import in_arguments, in_environments, in_files
 from tests.rig.script import Process, UserScript
-from tests.rig.web import Browser
+from tests.rig.web.in_process import Browser
 
 pytestmark = pytest.mark.process
 

@@ -19,9 +19,9 @@ from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.page.place import Place
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.web import connections, following
-from tests.rig.processes import PATIENCE_S
-from tests.rig.recorded import RecordedExperiment
-from tests.rig.web import Browser, Events, Served, served
+from tests.rig.runs.recorded import RecordedExperiment
+from tests.rig.web.in_process import Browser, Events, Served, served
+from tests.rig.workers.processes import PATIENCE_S
 
 pytestmark = pytest.mark.server
 

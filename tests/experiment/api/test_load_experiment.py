@@ -19,7 +19,7 @@ from holdfast.experiment.user_objects.placeholders import StoredObject
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.values import Opaque
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class Poison:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.train import DataParallelTrainer
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class Model:

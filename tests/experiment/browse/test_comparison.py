@@ -15,7 +15,7 @@ from holdfast.experiment.browse.logs import NoSuchTrial
 from holdfast.experiment.folder.settings import Settings
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.description import describe
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def recorded(root: Path, losses: list[list[float]], *, metric: str | None = "loss") -> None:

@@ -11,7 +11,7 @@ import pytest
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.watching import View, Watcher
 from holdfast.experiment.results.read_experiment import NeverBegun, read_tree
 from holdfast.syncer.errors import StorageUnavailable
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class World:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.patient import healthy
+from tests.rig.runs.patient import healthy
 
 
 @pytest.fixture(scope="module")

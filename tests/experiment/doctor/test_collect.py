@@ -10,8 +10,8 @@ from holdfast.experiment.doctor.verify import verify
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.files.boot import boot_id
 from tests.experiment.doctor.examined import case, kinds
-from tests.rig.patient import keepsakes, litter
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.patient import keepsakes, litter
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def test_gc_leaves_what_a_restore_may_resume_from_where_the_journal_lost_its_end(

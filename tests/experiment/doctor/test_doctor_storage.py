@@ -29,7 +29,7 @@ from holdfast.syncer.journal.stretches import Stretch
 from holdfast.syncer.stores.location import Location
 from tests.experiment.doctor.examined import SETTINGS, kinds, newest_checkpoint
 from tests.rig import checker
-from tests.rig.patient import TEMPORARY, copied, healthy, stored
+from tests.rig.runs.patient import TEMPORARY, copied, healthy, stored
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,9 @@ from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.trial.errors import InvalidConfig, TuneError
-from tests.rig.patient import copied, healthy, stored
-from tests.rig.s3_server import S3Server
-from tests.rig.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.runs.patient import copied, healthy, stored
+from tests.rig.storage.s3_server import S3Server
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 
 LATER = 4e9  # seconds since 1970: whatever was published has been silent for long
 

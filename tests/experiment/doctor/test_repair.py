@@ -27,8 +27,8 @@ from holdfast.syncer.journal.segment import RecordSpan, start_of
 from holdfast.trial.checkpoint import checkpoint_dirname
 from tests.experiment.doctor.examined import SETTINGS, case, kinds, newest_checkpoint
 from tests.rig import checker
-from tests.rig.patient import HURTS, PLACES, healthy, hurt
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.patient import HURTS, PLACES, healthy, hurt
+from tests.rig.runs.recorded import RecordedExperiment
 
 # A sample: all 1,280 were tried once.
 WOUNDS = [(place, how, 1) for place in PLACES for how in HURTS]

@@ -31,7 +31,7 @@ from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import Journal
 from tests.experiment.doctor.examined import SETTINGS, case, facts, kinds
 from tests.rig import checker
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def test_nothing_of_tuner_pkl_is_unpickled(root: Path, tmp_path: Path) -> None:

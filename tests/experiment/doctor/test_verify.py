@@ -18,8 +18,8 @@ from holdfast.experiment.user_objects import tuner_file
 from holdfast.syncer.journal.journal import MAGIC, Journal
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from tests.experiment.doctor.examined import SETTINGS, case, facts, kinds, newest_checkpoint
-from tests.rig.patient import healthy, litter
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.patient import healthy, litter
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def test_what_a_run_has_left_is_sound(root: Path) -> None:

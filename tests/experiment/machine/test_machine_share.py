@@ -16,7 +16,7 @@ from holdfast.experiment.machine.machine_share import MachineShare
 from holdfast.experiment.machine.members import MachineFolder, Member, Membership, is_locked
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import Allocation
-from tests.rig.processes import PATIENCE_S, count_fds
+from tests.rig.workers.processes import PATIENCE_S, count_fds
 
 CPU = {"CPU": 1.0}
 

@@ -21,7 +21,7 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import verify
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -20,7 +20,7 @@ from holdfast.experiment.page.recent import Recent
 from holdfast.experiment.page.values import cells, json_value
 from holdfast.experiment.results.varied_parameters import varied_names
 from holdfast.trial.search_space.description import describe
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 values = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(-1.0, 1.0))
 

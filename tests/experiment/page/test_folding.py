@@ -16,7 +16,7 @@ from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position
 from holdfast.testing.rehearsal import Rehearsal, facts
-from tests.rig.dense_runs import RUNS, SLOTS, dense_run
+from tests.rig.runs.dense_runs import RUNS, SLOTS, dense_run
 from tests.scheduler.any_order.any_order import AnyOrder
 
 

@@ -34,7 +34,7 @@ from holdfast.syncer.journal.segment import framed
 from holdfast.testing.rehearsal import trial_spec
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class Page:

@@ -32,8 +32,8 @@ from holdfast.syncer.journal.segment import framed
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import ResumeType
-from tests.rig.dense_runs import RUNS, dense_run
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.dense_runs import RUNS, dense_run
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def heard(records: list[Record], *, in_frames: bool = False) -> History:

@@ -17,7 +17,7 @@ from holdfast.experiment.page import place as module
 from holdfast.experiment.page.place import Place
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.syncer.files.regular import NotRegular
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class Results:

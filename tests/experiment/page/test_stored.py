@@ -23,9 +23,9 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.journal.journal import readable_end
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.bucket import Bucket
-from tests.rig.recorded import RecordedExperiment
-from tests.rig.s3_server import S3Server
+from tests.rig.runs.recorded import RecordedExperiment
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
 
 
 class Elsewhere:

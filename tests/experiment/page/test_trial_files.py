@@ -27,7 +27,7 @@ from holdfast.experiment.page.trial_rows import read_curve
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.files.regular import NotRegular
 from holdfast.trial.config import CheckpointConfig
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 SAME = {"is_anew": False}
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(50)

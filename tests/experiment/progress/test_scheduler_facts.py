@@ -23,7 +23,7 @@ from holdfast.scheduler.policies.pasha import PASHAScheduler
 from holdfast.scheduler.policy import CloneTrial
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.trial import evolve
-from tests.rig.deciding import asha, hyperband, population, recorded
+from tests.rig.runs.deciding import asha, hyperband, population, recorded
 
 
 def counted(machine: Machine) -> list[tuple[int, float, int, int, int, int]]:

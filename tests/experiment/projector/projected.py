@@ -11,7 +11,7 @@ import pytest
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.trial.config import FailureConfig
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 PROJECTIONS = ("params.json", "result.json", "progress.csv", "error.txt")
 

@@ -21,7 +21,7 @@ from holdfast.scheduler.resuming import written
 from holdfast.syncer.uploader.lock import ExperimentLock, LockLost
 from holdfast.trial.tuning import ResumeType
 from tests.experiment.projector.test_leftovers import Controllers, take_over, unnamed
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 TEMPORARY = ".tmp-0123456789abcdef"
 REMEMBERS = ProjectorSettings(tensorboard=False, remembers_clean=True)

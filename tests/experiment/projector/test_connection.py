@@ -13,7 +13,7 @@ from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.syncer.journal.journal import Journal, Position
 from tests.experiment.projector.projected import Clock, loss_of
 from tests.experiment.projector.projected import run as run
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class Controller:

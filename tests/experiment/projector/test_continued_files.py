@@ -17,7 +17,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import load_newest_snapshot, snapshot_names
 from holdfast.trial.config import FailureConfig
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 KINDS = ("params.json", "result.json", "progress.csv", "error.txt")
 _operations: list[int] | None = None

@@ -23,7 +23,7 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.tuning import ResumeType
 from tests.rig.free_tasks import free_tasks
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 pytestmark = pytest.mark.anyio
 TRIALS = 24

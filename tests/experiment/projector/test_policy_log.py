@@ -21,7 +21,7 @@ from holdfast.scheduler.policy import (
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.events import Adopted
 from tests.rig import checker
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class TakesOver(TrialScheduler):

@@ -40,7 +40,7 @@ from tests.experiment.projector.projected import (
     rows_of,
 )
 from tests.experiment.projector.projected import run as run
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def without_curves(files: dict[str, bytes]) -> dict[str, bytes]:

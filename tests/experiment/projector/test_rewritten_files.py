@@ -9,7 +9,7 @@ from holdfast.scheduler.events import Resumed
 from holdfast.trial.tuning import ResumeType
 from tests.experiment.projector.projected import caught_up, contents, expected, live, loss_of
 from tests.experiment.projector.projected import run as run
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 @pytest.mark.parametrize("boot", ["one", "two"])

@@ -17,7 +17,7 @@ from holdfast.scheduler.events import Exited, Resumed
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import ResumeType
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 RETRIED = FailureConfig(max_failures=9)
 END = "_hparams_/session_end_info"

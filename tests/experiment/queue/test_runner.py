@@ -22,8 +22,8 @@ from holdfast.experiment.queue.queue_folder import STDOUT, QueueFolder
 from holdfast.experiment.queue.runner import Happened, QueueRunner
 from holdfast.trial.resources import Allocation
 from tests.rig.bench import Bench, workbench
-from tests.rig.processes import PATIENCE_S, count_fds, no_process_is_left, wait_for_end
 from tests.rig.script import MARKS, UserScript
+from tests.rig.workers.processes import PATIENCE_S, count_fds, no_process_is_left, wait_for_end
 
 pytestmark = pytest.mark.process
 

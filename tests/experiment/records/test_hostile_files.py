@@ -40,8 +40,8 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import parse_json, read_note, read_small
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.trial.errors import TuneError, UnreadableRecord
-from tests.rig.recorded import RecordedExperiment
-from tests.rig.stores import MemoryStore, Place
+from tests.rig.runs.recorded import RecordedExperiment
+from tests.rig.storage.stores import MemoryStore, Place
 
 LOOKS = (
     ["show"],

@@ -25,7 +25,7 @@ from holdfast.simulate.recording import read_recording
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.errors import InvalidConfig
 from tests.rig import checker
-from tests.rig.patient import healthy
+from tests.rig.runs.patient import healthy
 
 ROWS = ("result.json", "progress.csv", "error.txt", "params.json", "events.out.*")
 

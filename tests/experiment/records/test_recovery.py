@@ -21,7 +21,7 @@ from holdfast.scheduler.policy import (
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.errors import StorageError, StorageUnavailable
 from holdfast.syncer.journal.journal import Journal
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from holdfast.scheduler.events import Resumed, SearchEnded
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal, Position, segments
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 FIRST = "experiment_state-2023-11-14_22-13-21.json"  # the run begins 1,700,000,001 s after 1970
 

@@ -22,8 +22,8 @@ from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal.journal import Position, readable_end
 from holdfast.syncer.journal.segment import RecordSpan, framed, start_of
 from tests.rig import checker
-from tests.rig.patient import healthy
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.patient import healthy
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def train(config: dict[str, object]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.results.result import Result
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 @pytest.fixture

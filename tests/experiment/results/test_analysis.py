@@ -31,7 +31,7 @@ from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 from holdfast.trial.values import Opaque
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.journal.segment import segment_name
 from holdfast.trial.errors import Failure, TrialError, TuneError
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 EVIL = "\x1b]0;owned\x07\x1b[2Jx\r\u202e\x9b2J"
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.results.result import Result
 from holdfast.trial.values import Opaque
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 EVIL = "<script>alert('x')</script>&\x1b[2J"
 PLAIN = {"b", "div", "pre", "progress", "table", "tbody", "td", "th", "thead", "tr"}

@@ -19,7 +19,7 @@ from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.options import checked_options
 from holdfast.trial.tuning import TuneConfig
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 GOALS = {"accuracy": "max", "time_s": "min"}
 VALUES = [(0.9, 9.0), (0.8, 3.0), (0.7, 5.0), (0.6, 1.0), (0.9, 9.0), (0.99, None), (1.0, 0.5)]

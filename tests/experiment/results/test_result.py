@@ -18,7 +18,7 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.values import Opaque, Ref
 from tests.experiment.results.reported import epochs, result_of
 from tests.experiment.results.reported import run as run
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 ONE_RETRY = FailureConfig(max_failures=1)
 

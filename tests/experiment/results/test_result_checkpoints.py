@@ -20,7 +20,7 @@ from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.errors import InvalidConfig
 from tests.experiment.results.reported import epochs, result_of
 from tests.experiment.results.reported import run as run
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 def test_best_checkpoints_come_oldest_first_each_with_its_row(run: RecordedExperiment) -> None:

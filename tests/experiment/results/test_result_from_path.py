@@ -14,8 +14,8 @@ from holdfast.experiment.results.result import Result, ResultNotFound
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from tests.experiment.results.reported import epochs
 from tests.experiment.results.reported import run as run
-from tests.rig.recorded import RecordedExperiment
-from tests.rig.s3_server import S3Server, make_bucket, moto_server
+from tests.rig.runs.recorded import RecordedExperiment
+from tests.rig.storage.s3_server import S3Server, make_bucket, moto_server
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.trial.values import Opaque, Ref
 from tests.experiment.results.reported import epochs, result_of
 from tests.experiment.results.reported import run as run
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 Dumps = Callable[[Any], bytes]
 PICKLERS = [pickle.dumps, cloudpickle.dumps]

@@ -31,7 +31,7 @@ from holdfast.runtime.tasks import RunTasks
 from holdfast.runtime.wire import encode as framed
 from holdfast.syncer.files import threads
 from holdfast.syncer.uploader.lock import ExperimentLock
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 pytestmark = pytest.mark.anyio
 SHORT_S = 0.05

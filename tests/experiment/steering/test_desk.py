@@ -23,8 +23,8 @@ from holdfast.experiment.steering.socket import Refused
 from holdfast.scheduler import events
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import StopReason
-from tests.rig.recorded import RecordedExperiment
-from tests.rig.steered import SteeredRun
+from tests.rig.runs.recorded import RecordedExperiment
+from tests.rig.runs.steered import SteeredRun
 
 pytestmark = pytest.mark.anyio
 BY = "ann (command)"

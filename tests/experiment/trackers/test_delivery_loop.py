@@ -20,7 +20,7 @@ from holdfast.experiment.trackers.delivery_loop import BatchOutcome, DeliveryLoo
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.syncer.journal.journal import Position, readable_end
 from holdfast.trial.config import FailureConfig
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class Clock:

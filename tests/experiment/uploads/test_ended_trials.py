@@ -13,7 +13,7 @@ from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.events import Committed
 from holdfast.trial.tuning import ResumeType
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.resources import Allocation, Place
 from holdfast.trial.trial import Origin, Status, Trial, TrialSpec
-from tests.rig.keepers import KeptRun, kept_run
-from tests.rig.stores import MemoryStore
-from tests.rig.stores import Place as StoragePlace
+from tests.rig.nodes.keepers import KeptRun, kept_run
+from tests.rig.storage.stores import MemoryStore
+from tests.rig.storage.stores import Place as StoragePlace
 
 pytestmark = pytest.mark.anyio
 

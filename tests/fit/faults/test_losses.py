@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from tests.rig.fake_tracker import FakeTracker
+from tests.rig.trackers.fake_tracker import FakeTracker
 
 
 def train(config: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from holdfast import tune
 from holdfast.runtime import interpreter, local_launcher, process_exits, service
 from holdfast.runtime.warm import awaited_exit, client, pending_launches
 from holdfast.runtime.wire import Message
-from tests.rig.fake_tracker import FakeTracker
+from tests.rig.trackers.fake_tracker import FakeTracker
 
 pytestmark = pytest.mark.process
 PATIENCE_S = 0.2

@@ -27,7 +27,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 from holdfast.tune.search import ConcurrencyLimiter, Searcher
-from tests.rig.ordering import Orders, at_report, of, when_it_waits
+from tests.rig.scheduler.ordering import Orders, at_report, of, when_it_waits
 
 pytestmark = pytest.mark.process
 

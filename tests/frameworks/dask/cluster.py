@@ -13,7 +13,7 @@ from typing import Any, Self
 from distributed.security import Security
 
 from holdfast.runtime.transport import readable
-from tests.rig.processes import PATIENCE_S
+from tests.rig.workers.processes import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent.parent
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.frameworks.dask.cluster import Cluster
-from tests.rig.processes import Lifeline, no_process_is_left
+from tests.rig.workers.processes import Lifeline, no_process_is_left
 
 # LocalCluster would start it in the middle of a test, and it lives as long as this process.
 resource_tracker.ensure_running()

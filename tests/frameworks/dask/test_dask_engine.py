@@ -19,15 +19,15 @@ from holdfast.runtime.engines.engine import Engine, EngineFailed
 from holdfast.runtime.engines.seated import Times
 from tests.frameworks.dask.cluster import Cluster
 from tests.frameworks.without_holdfast import without_holdfast
-from tests.rig.engine_contract import (
+from tests.rig.nodes.engine_contract import (
     CLOSE_S,
     EngineContract,
     EngineRig,
     contract_marks,
     running,
 )
-from tests.rig.engine_host import AGENT, fake_host
-from tests.rig.processes import PATIENCE_S, Lifeline, wait_for_end
+from tests.rig.nodes.engine_host import AGENT, fake_host
+from tests.rig.workers.processes import PATIENCE_S, Lifeline, wait_for_end
 
 pytestmark = contract_marks
 

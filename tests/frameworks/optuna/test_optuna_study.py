@@ -32,7 +32,7 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.description import describe
 from holdfast.trial.trial import Status
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 SPACE = {
     "lr": tune.loguniform(1e-4, 1e-1),

@@ -20,8 +20,8 @@ from holdfast.experiment.results.drawing.scheduling import draw_rungs
 from holdfast.experiment.results.plots import KINDS as COMMAND_KINDS
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.trial.errors import InvalidConfig
-from tests.rig.deciding import asha, hyperband, population
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.deciding import asha, hyperband, population
+from tests.rig.runs.recorded import RecordedExperiment
 
 KINDS = ("learning_curves", "parallel_coordinates", "importance")
 

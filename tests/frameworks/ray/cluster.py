@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from holdfast.runtime.transport import readable
-from tests.rig.processes import PATIENCE_S
+from tests.rig.workers.processes import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent.parent
 # Ray starts a dozen processes.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.frameworks.ray.cluster import Cluster
-from tests.rig.processes import Lifeline
+from tests.rig.workers.processes import Lifeline
 
 
 @pytest.fixture(scope="session")

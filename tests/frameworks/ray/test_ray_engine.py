@@ -16,7 +16,7 @@ from holdfast.runtime.engines.ray import RayEngine
 from holdfast.runtime.engines.seated import Times
 from tests.frameworks.ray.cluster import Cluster
 from tests.frameworks.without_holdfast import without_holdfast
-from tests.rig.engine_contract import (
+from tests.rig.nodes.engine_contract import (
     CLOSE_S,
     EngineContract,
     EngineRig,
@@ -24,8 +24,8 @@ from tests.rig.engine_contract import (
     refusal,
     running,
 )
-from tests.rig.engine_host import AGENT, fake_host
-from tests.rig.processes import PATIENCE_S, Lifeline
+from tests.rig.nodes.engine_host import AGENT, fake_host
+from tests.rig.workers.processes import PATIENCE_S, Lifeline
 
 pytestmark = contract_marks
 

@@ -16,7 +16,7 @@ from holdfast import train, tune
 from holdfast.train.tensorflow import TensorflowTrainer
 from holdfast.trial.errors import InvalidConfig
 from tests.rig.bench import Bench, results
-from tests.rig.machines import Machines
+from tests.rig.nodes.machines import Machines
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rig.mlflow_server import MlflowServer, serve_mlflow
+from tests.rig.trackers.mlflow_server import MlflowServer, serve_mlflow
 
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.rig import tracked
 from tests.rig.bench import Bench, workbench
-from tests.rig.mlflow_server import MlflowServer
 from tests.rig.script import UserScript
+from tests.rig.trackers import tracked
+from tests.rig.trackers.mlflow_server import MlflowServer
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 SCRIPT = Path(__file__).parents[2] / "fit" / "tracked_script.py"

@@ -12,8 +12,8 @@ from holdfast import train, tune
 from holdfast.air.integrations.mlflow import MLflowLoggerCallback, setup_mlflow
 from holdfast.air.integrations.wandb import setup_wandb
 from holdfast.trial.errors import TuneError
-from tests.rig import tracked
-from tests.rig.mlflow_server import MlflowServer
+from tests.rig.trackers import tracked
+from tests.rig.trackers.mlflow_server import MlflowServer
 
 pytestmark = pytest.mark.process
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig import tracked
 from tests.rig.bench import Bench, workbench
 from tests.rig.script import UserScript
-from tests.rig.tracked import Logged
+from tests.rig.trackers import tracked
+from tests.rig.trackers.tracked import Logged
 
 pytestmark = [
     pytest.mark.process,

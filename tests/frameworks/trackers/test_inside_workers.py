@@ -19,8 +19,8 @@ import wandb
 
 import holdfast
 from holdfast import train
-from tests.rig import tracked
 from tests.rig.bench import workbench
+from tests.rig.trackers import tracked
 
 pytestmark = [
     pytest.mark.process,

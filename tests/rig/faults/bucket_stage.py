@@ -14,7 +14,6 @@ from typing import Any, Final, assert_never
 
 from holdfast.dataclass import dataclass
 from tests.rig.bench import Bench
-from tests.rig.bucket import Bucket
 from tests.rig.faults.aftermath import Aftermath, Story
 from tests.rig.faults.fault_proxy import FaultProxy, Moment
 from tests.rig.faults.ills import Aim, AtRandom, GoesSilent, Ill, KeyExpires, Plan, Some, Well
@@ -30,8 +29,9 @@ from tests.rig.faults.mishaps import (
     Strike,
 )
 from tests.rig.faults.stage import GOES_ON, Stage
-from tests.rig.s3_server import S3Server
 from tests.rig.script import LONGEST_S, Process, UserScript
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
 
 # The client's own deadlines if nothing answers: otherwise it would wait for a minute.
 _IMPATIENT: Final = "request_timeout=2&connect_timeout=2"

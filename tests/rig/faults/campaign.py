@@ -35,8 +35,8 @@ from tests.rig.faults.mishaps import (
 from tests.rig.faults.node_mishaps import node_mishaps
 from tests.rig.faults.node_stage import NodeStage, node_stage
 from tests.rig.faults.stage import Stage, in_memory
-from tests.rig.machines import missing
-from tests.rig.s3_server import make_bucket, moto_server, rclone_server
+from tests.rig.nodes.machines import missing
+from tests.rig.storage.s3_server import make_bucket, moto_server, rclone_server
 
 M = TypeVar("M", bound=Mishap)
 

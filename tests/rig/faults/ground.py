@@ -14,9 +14,9 @@ from typing import Final
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import AtRandom, Ill, Some, Well
 from tests.rig.faults.node_mishaps import OF_THE_BUCKET, Blow
-from tests.rig.machines import Machine, Machines, machines
-from tests.rig.s3_server import S3Server, make_bucket, moto_server
+from tests.rig.nodes.machines import Machine, Machines, machines
 from tests.rig.script import Process, UserScript
+from tests.rig.storage.s3_server import S3Server, make_bucket, moto_server
 
 _DISK_BYTES: Final = 48 << 20
 _FILLER: Final = "filler"

@@ -15,7 +15,6 @@ from typing import Any, Final
 from holdfast.dataclass import dataclass
 from tests.rig import ROOT
 from tests.rig.bench import Bench, workbench
-from tests.rig.bucket import Bucket
 from tests.rig.faults import quick_beats
 from tests.rig.faults.deaths import HOOK
 from tests.rig.faults.fault_proxy import FaultProxy, Moment
@@ -23,6 +22,7 @@ from tests.rig.faults.ground import Ground
 from tests.rig.faults.node_aftermath import Dealt
 from tests.rig.faults.node_mishaps import Fact, NodeMishap, Wave, Workload
 from tests.rig.script import UserScript
+from tests.rig.storage.bucket import Bucket
 
 EPOCHS: Final = 15
 EPOCHS_OF_POPULATION: Final = 5

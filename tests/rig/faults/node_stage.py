@@ -31,7 +31,7 @@ from tests.rig.faults.node_mishaps import (
     Workload,
 )
 from tests.rig.faults.node_scene import EPOCHS_OF_POPULATION, Scene, scene_of
-from tests.rig.machines import Machine
+from tests.rig.nodes.machines import Machine
 from tests.rig.script import LONGEST_S, UserScript
 
 _MARGIN_S, _CAUSE_S = 1.0, 1.0

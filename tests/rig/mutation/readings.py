@@ -21,7 +21,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from tests.rig import ROOT
-from tests.rig.fake_tracker import told_to
+from tests.rig.trackers.fake_tracker import told_to
 
 # An undocumented exception of a reading in Python.
 UNEXPECTED = 70

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.runtime.engines import agent_job, started
 from holdfast.runtime.engines.agent_job import AgentJob, Jobs
-from tests.rig.processes import PATIENCE_S
+from tests.rig.workers.processes import PATIENCE_S
 
 pytestmark = pytest.mark.process
 

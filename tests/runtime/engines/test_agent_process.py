@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.runtime.engines import agent_process, started
 from holdfast.runtime.engines.agent_process import AgentPipe, AgentProcess, Job, LastLines
-from tests.rig.processes import PATIENCE_S, count_fds, no_process_is_left
+from tests.rig.workers.processes import PATIENCE_S, count_fds, no_process_is_left
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -13,15 +13,15 @@ import pytest
 from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient, agent_options
 from holdfast.runtime.engines.engine import EngineFailed, Invitation
 from holdfast.runtime.engines.seated import Times
-from tests.rig.engine_contract import (
+from tests.rig.nodes.engine_contract import (
     CLOSE_S,
     EngineContract,
     EngineRig,
     contract_marks,
     running,
 )
-from tests.rig.engine_host import AGENT, fake_host
-from tests.rig.processes import PATIENCE_S, Lifeline
+from tests.rig.nodes.engine_host import AGENT, fake_host
+from tests.rig.workers.processes import PATIENCE_S, Lifeline
 
 pytestmark = contract_marks
 
@@ -37,7 +37,7 @@ class ClientRig:
         python: Sequence[str] = (),
         answer_s: float = PATIENCE_S,
         end_s: float = CLOSE_S,
-        entry: str = "tests.rig.fake_cluster:serve",
+        entry: str = "tests.rig.nodes.fake_cluster:serve",
         **options: object,
     ) -> ClientEngine:
         times = Times(answer_s=answer_s, end_s=end_s, rest_s=0.05)

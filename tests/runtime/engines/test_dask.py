@@ -9,7 +9,7 @@ from holdfast.runtime.engines.dask import DaskEngine
 from holdfast.runtime.engines.dask_address import refusal, remedy
 from holdfast.runtime.engines.dask_job import own_environ
 from holdfast.runtime.engines.engine import EngineFailed
-from tests.rig.engine_host import fake_host
+from tests.rig.nodes.engine_host import fake_host
 
 
 @pytest.mark.parametrize("address", ["tls://head:8786", "wss://head", "scheduler.json"])

@@ -10,7 +10,7 @@ from holdfast.runtime.engines.engine import Engine
 from holdfast.runtime.engines.local import LocalEngine
 from holdfast.runtime.engines.seated import Times
 from tests.rig import ROOT
-from tests.rig.engine_contract import (
+from tests.rig.nodes.engine_contract import (
     CLOSE_S,
     EngineContract,
     EngineRig,
@@ -19,8 +19,8 @@ from tests.rig.engine_contract import (
     refusal,
     running,
 )
-from tests.rig.engine_host import AGENT
-from tests.rig.processes import PATIENCE_S, no_process_is_left
+from tests.rig.nodes.engine_host import AGENT
+from tests.rig.workers.processes import PATIENCE_S, no_process_is_left
 
 pytestmark = contract_marks
 

@@ -9,7 +9,7 @@ from holdfast.runtime.engines import ray_job
 from holdfast.runtime.engines.engine import EngineFailed
 from holdfast.runtime.engines.ray import RayEngine, refusal
 from holdfast.runtime.engines.ray_client import can_run, label, seconds_left
-from tests.rig.engine_host import fake_host
+from tests.rig.nodes.engine_host import fake_host
 
 NODE: dict[str, Any] = {
     "NodeID": "d633795c9fee74026e23def4",

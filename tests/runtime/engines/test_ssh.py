@@ -17,10 +17,10 @@ from holdfast.runtime.engines.engine import Engine, EngineFailed
 from holdfast.runtime.engines.seated import Times
 from holdfast.runtime.engines.ssh import SSHEngine, parsed, remote_command
 from tests.rig import ROOT
-from tests.rig.engine_contract import CLOSE_S, EngineContract, refusal, running
-from tests.rig.engine_host import AGENT, fake_host
-from tests.rig.machines import Machines
-from tests.rig.processes import PATIENCE_S, wait_for_end
+from tests.rig.nodes.engine_contract import CLOSE_S, EngineContract, refusal, running
+from tests.rig.nodes.engine_host import AGENT, fake_host
+from tests.rig.nodes.machines import Machines
+from tests.rig.workers.processes import PATIENCE_S, wait_for_end
 
 pytestmark = pytest.mark.anyio
 
@@ -178,7 +178,7 @@ async def test_hosts_that_refuse_are_an_error_at_once(
     assert why in text
     assert all(host in text for host in hosts)
     assert f"ssh -F {rig.machines.ssh[2]}" in text
-    assert "tests.rig.fake_agent" in text
+    assert "tests.rig.nodes.fake_agent" in text
 
 
 @pytest.mark.process
@@ -307,7 +307,7 @@ def test_agents_and_their_ssh_end_with_a_script_that_is_killed(rig: SSHRig) -> N
     try:
         given = json.dumps([["node1", "node2"], machines.ssh, 1])
         with subprocess.Popen(
-            [sys.executable, "-m", "tests.rig.engine_script", given],
+            [sys.executable, "-m", "tests.rig.nodes.engine_script", given],
             stdout=subprocess.PIPE,
             text=True,
         ) as script:

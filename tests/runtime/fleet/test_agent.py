@@ -22,9 +22,9 @@ from holdfast.runtime.engines.started import UNREACHED
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import NODE_DIR, FleetSettings, Shared
 from holdfast.runtime.fleet.tickets import decode_invitation, encode_invitation
-from tests.rig.fleets import Agents, Cable, FleetLog, Invitations, open_fleet
-from tests.rig.launcher_contract import OBEYING, ask, start
-from tests.rig.processes import Heard, wait_for_end
+from tests.rig.nodes.fleets import Agents, Cable, FleetLog, Invitations, open_fleet
+from tests.rig.workers.launcher_contract import OBEYING, ask, start
+from tests.rig.workers.processes import Heard, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -96,14 +96,14 @@ async def test_an_agent_without_its_controller_ends_its_workers_and_itself(
 CONTROLLER = """
 import asyncio, os, sys, uvloop
 from holdfast.runtime.fleet.fleet import Fleet
-from tests.rig.fleets import Agents, FleetLog
+from tests.rig.nodes.fleets import Agents, FleetLog
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import Heard
+from tests.rig.workers.processes import Heard
 
 async def main():
     engine = Agents(os.environ, over_pipe=sys.argv[1] == "pipe")
     fleet = Fleet(engine, FleetLog(), tasks=free_tasks())
-    await fleet.open("tests.rig.worker_entry:OBEYING", b"")
+    await fleet.open("tests.rig.workers.worker_entry:OBEYING", b"")
     heard = Heard()
     worker = fleet.launch("w", heard)
     worker.send(["tell"])

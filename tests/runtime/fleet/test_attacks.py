@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.runtime.fleet.settings import FleetSettings
 from tests.rig import ROOT
-from tests.rig.attacker import ATTACKS
-from tests.rig.fleets import Agents, open_fleet
-from tests.rig.launcher_contract import OBEYING, ask, start
-from tests.rig.processes import PATIENCE_S
+from tests.rig.nodes.attacker import ATTACKS
+from tests.rig.nodes.fleets import Agents, open_fleet
+from tests.rig.workers.launcher_contract import OBEYING, ask, start
+from tests.rig.workers.processes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -31,7 +31,7 @@ async def test_no_attack_holds_up_the_messages_of_others() -> None:
         for attack in ATTACKS:
             invitation = fleet.invite("here", over_pipe=False)
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.rig.attacker", attack),
+                *(sys.executable, "-m", "tests.rig.nodes.attacker", attack),
                 cwd=ROOT,
                 stdin=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

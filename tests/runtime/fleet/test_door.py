@@ -17,8 +17,8 @@ from holdfast.runtime.fleet.settings import LARGEST_BEFORE_HELLO, FleetSettings
 from holdfast.runtime.fleet.tickets import decode_invitation
 from holdfast.runtime.fleet.tls import Credentials, TlsCodec, tls_context
 from holdfast.runtime.wire import encode
-from tests.rig.fleets import FleetLog, Invitations, PlayedAgent, open_fleet, play
-from tests.rig.processes import PATIENCE_S, count_fds
+from tests.rig.nodes.fleets import FleetLog, Invitations, PlayedAgent, open_fleet, play
+from tests.rig.workers.processes import PATIENCE_S, count_fds
 
 pytestmark = pytest.mark.anyio
 

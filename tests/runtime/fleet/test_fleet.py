@@ -10,10 +10,10 @@ import pytest
 from holdfast.runtime.engines.local import LocalEngine
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import FleetSettings
-from tests.rig.fleets import Agents, FleetLog, open_fleet
 from tests.rig.free_tasks import free_tasks
-from tests.rig.launcher_contract import OBEYING, LauncherContract, ask, start
-from tests.rig.processes import no_process_is_left, wait_for_end
+from tests.rig.nodes.fleets import Agents, FleetLog, open_fleet
+from tests.rig.workers.launcher_contract import OBEYING, LauncherContract, ask, start
+from tests.rig.workers.processes import no_process_is_left, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

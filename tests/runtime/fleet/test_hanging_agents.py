@@ -10,10 +10,10 @@ from holdfast.runtime.errors import NoNodes
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import FleetSettings
 from tests.rig import ROOT
-from tests.rig.fleets import FleetLog
 from tests.rig.free_tasks import free_tasks
-from tests.rig.launcher_contract import OBEYING
-from tests.rig.processes import no_process_is_left
+from tests.rig.nodes.fleets import FleetLog
+from tests.rig.workers.launcher_contract import OBEYING
+from tests.rig.workers.processes import no_process_is_left
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -17,7 +17,7 @@ from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.tls import TlsCodec, tls_context
 from holdfast.runtime.fleet.watch import end_if_silent
 from holdfast.runtime.wire import Message
-from tests.rig.processes import PATIENCE_S, count_fds
+from tests.rig.workers.processes import PATIENCE_S, count_fds
 
 pytestmark = pytest.mark.anyio
 

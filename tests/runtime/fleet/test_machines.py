@@ -12,11 +12,11 @@ from holdfast.runtime.engines.ssh import SSHEngine
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import FleetSettings
 from tests.rig import ROOT
-from tests.rig.fleets import FleetLog
 from tests.rig.free_tasks import free_tasks
-from tests.rig.launcher_contract import OBEYING, ask
-from tests.rig.machines import Machine, Machines
-from tests.rig.processes import Heard, wait_for_end
+from tests.rig.nodes.fleets import FleetLog
+from tests.rig.nodes.machines import Machine, Machines
+from tests.rig.workers.launcher_contract import OBEYING, ask
+from tests.rig.workers.processes import Heard, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.server]
 

@@ -13,9 +13,9 @@ from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import FleetSettings, Shared
 from holdfast.runtime.wire import Message
-from tests.rig.fleets import FleetLog, Invitations, PlayedAgent, open_fleet, play
-from tests.rig.launcher_contract import start
-from tests.rig.processes import Heard
+from tests.rig.nodes.fleets import FleetLog, Invitations, PlayedAgent, open_fleet, play
+from tests.rig.workers.launcher_contract import start
+from tests.rig.workers.processes import Heard
 
 pytestmark = pytest.mark.anyio
 

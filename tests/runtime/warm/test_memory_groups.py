@@ -13,11 +13,11 @@ import pytest
 from holdfast.runtime.launcher import Grant
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.warm.memory_groups import CannotEnforce, MemoryGroups, prepare
-from tests.rig.launcher_contract import OBEYING, ask, ends
-from tests.rig.processes import Heard, wait_for_end
+from tests.rig.workers.launcher_contract import OBEYING, ask, ends
+from tests.rig.workers.processes import Heard, wait_for_end
 
 MB = 1 << 20
-KEEP = "tests.rig.worker_entry:keep_bytes"
+KEEP = "tests.rig.workers.worker_entry:keep_bytes"
 
 
 def refusal() -> str:

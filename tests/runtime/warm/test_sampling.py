@@ -12,14 +12,14 @@ from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.usage.used import Sample, Used
 from holdfast.runtime.warm import sampling
 from holdfast.runtime.warm.sampling import Sampled, pause_after
-from tests.rig.launcher_contract import OBEYING, ask, ends, start
-from tests.rig.processes import Heard, wait_for_end
+from tests.rig.workers.launcher_contract import OBEYING, ask, ends, start
+from tests.rig.workers.processes import Heard, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 MB = 1 << 20
 # Called in a worker: it keeps this memory, or burns this CPU time.
-KEEP, BURN = "tests.rig.worker_entry:keep_bytes", "tests.rig.worker_entry:burn_s"
+KEEP, BURN = "tests.rig.workers.worker_entry:keep_bytes", "tests.rig.workers.worker_entry:burn_s"
 samples = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 
 

@@ -19,11 +19,11 @@ from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.warm import succession
 from holdfast.runtime.warm.local_worker import LocalWorker
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import Heard, Lifeline, wait_for_end
+from tests.rig.workers.processes import Heard, Lifeline, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
-OBEYING = "tests.rig.worker_entry:OBEYING"
+OBEYING = "tests.rig.workers.worker_entry:OBEYING"
 Write = Callable[..., None]
 
 # Workers wait twice as long for a successor, long enough for a busy machine.
@@ -384,7 +384,7 @@ async def test_closing_waits_for_no_import(launcher: LocalLauncher, installed: W
 
 
 async def test_spawned_workers_teach_nothing(launcher: LocalLauncher, kelp: None) -> None:
-    await launcher.open("tests.rig.worker_entry:THREADED", b"")
+    await launcher.open("tests.rig.workers.worker_entry:THREADED", b"")
     assert await learned_by(launcher, "mine:bring", "kelp") == []
     launcher.learn(["kelp"], TOOK_S)
     assert await loaded_in_the_next(launcher, "kelp") == []

@@ -15,7 +15,7 @@ from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.snapshot import recalled, snapshot
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
-from tests.rig.playing import Play, Step
+from tests.rig.scheduler.playing import Play, Step
 
 VALUES = [0.1, 0.2, 0.2, 0.7, 3, math.nan, math.inf, None, "much"]
 

@@ -17,7 +17,7 @@ from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
-from tests.rig.playing import Play, Step
+from tests.rig.scheduler.playing import Play, Step
 
 Losses = list[list[float]]
 

@@ -18,7 +18,7 @@ from holdfast.syncer.artifacts.plan import ENDED_NAME
 from holdfast.syncer.files import durable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.stores import MemoryStore
+from tests.rig.storage.stores import MemoryStore
 from tests.syncer.artifacts.test_mirror import Machine
 
 pytestmark = pytest.mark.anyio

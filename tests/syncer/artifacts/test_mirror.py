@@ -28,10 +28,10 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.bucket import Bucket
 from tests.rig.faults.fault_proxy import FaultProxy
-from tests.rig.s3_server import S3Server
-from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 

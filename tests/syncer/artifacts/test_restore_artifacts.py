@@ -20,7 +20,7 @@ from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 

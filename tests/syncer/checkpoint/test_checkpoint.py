@@ -31,7 +31,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME
 from holdfast.syncer.stores.location import Location
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 from tests.syncer.conftest import Distant
 
 
@@ -293,7 +293,7 @@ def test_an_object_named_to_climb_out_is_refused(
     distant: Distant, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from holdfast.syncer.stores.store import ObjectInfo
-    from tests.rig.stores import MemoryStore
+    from tests.rig.storage.stores import MemoryStore
 
     class Hostile(MemoryStore):
         async def list(self, prefix: str = "", *, leftovers: bool = False) -> Any:

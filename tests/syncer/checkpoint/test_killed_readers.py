@@ -19,7 +19,7 @@ from holdfast.syncer.checkpoint.shared_copy import cache_folder, remove_unread
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
 from tests.rig.faults.fault_proxy import FaultProxy
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 from tests.syncer.checkpoint.remote import NAMES, left, write
 from tests.syncer.checkpoint.remote import checkpoint as checkpoint
 from tests.syncer.checkpoint.remote import folder as folder

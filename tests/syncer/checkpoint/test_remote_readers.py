@@ -25,7 +25,7 @@ from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import ranges
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 from tests.syncer.checkpoint.remote import NAMES, Meanwhile, left, write
 from tests.syncer.checkpoint.remote import checkpoint as checkpoint
 from tests.syncer.checkpoint.remote import folder as folder

@@ -19,7 +19,7 @@ from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore
 from holdfast.syncer.stores.store import Store
-from tests.rig.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio
 

@@ -25,7 +25,7 @@ from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.faults.fault_proxy import FaultProxy, Ill
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 

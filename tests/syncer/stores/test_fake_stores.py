@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
-from tests.rig.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Aim, AtRandom, Ill, KeyExpires, Plan, Request, Some
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = pytest.mark.server
 

@@ -20,7 +20,7 @@ from holdfast.syncer.stores import owned_store
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore
 from holdfast.syncer.stores.store import PutResult, PutsBatches
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
 

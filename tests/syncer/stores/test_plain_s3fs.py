@@ -13,7 +13,7 @@ from holdfast.syncer.stores.fsspec_store import FsspecStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_s3fs import plain_s3_options
 from holdfast.syncer.stores.s3.store import S3Store
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 
 _number = itertools.count()
 

@@ -25,8 +25,8 @@ from holdfast.syncer.stores.preflight import preflight, when_ready
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, Store
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Some
-from tests.rig.s3_server import S3Server
-from tests.rig.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.storage.s3_server import S3Server
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 from tests.syncer.conftest import Distant
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from holdfast.syncer.errors import AlreadyStored, StorageRefused
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.probing import ProbeOutcome, Step, probe
 from holdfast.syncer.stores.store import ObjectInfo, PutResult
-from tests.rig.s3_server import S3Server
-from tests.rig.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.storage.s3_server import S3Server
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 from tests.syncer.conftest import Distant
 
 pytestmark = pytest.mark.anyio

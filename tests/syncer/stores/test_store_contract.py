@@ -21,9 +21,9 @@ from holdfast.syncer.stores.hashed import hashing
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.syncer.stores.store import ObjectInfo, Store
-from tests.rig.gcs_server import GcsServer
-from tests.rig.s3_server import S3Server
-from tests.rig.stores import FaultyStore, MemoryStore
+from tests.rig.storage.gcs_server import GcsServer
+from tests.rig.storage.s3_server import S3Server
+from tests.rig.storage.stores import FaultyStore, MemoryStore
 from tests.syncer.conftest import Distant
 
 pytestmark = pytest.mark.anyio

@@ -19,7 +19,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.stores import MemoryStore, Place
+from tests.rig.storage.stores import MemoryStore, Place
 
 FOLDER = "trial/checkpoint_000000"
 MARKER = f"{FOLDER}/.holdfast.json"

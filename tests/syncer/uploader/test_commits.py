@@ -20,7 +20,7 @@ from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.stores.store import ObjectInfo, Store
 from holdfast.syncer.uploader import keeper as keeper_room
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 from tests.syncer.uploader.kept import FOLDER, MARKER, Kept, open_and_commit, stage
 from tests.syncer.uploader.kept import keeping as keeping
 from tests.syncer.uploader.kept import kept as kept

@@ -14,7 +14,7 @@ from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal.journal import Position, segment_name
 from holdfast.syncer.stores.store import Store
 from holdfast.syncer.uploader import process
-from tests.rig.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 from tests.syncer.uploader.kept import FOLDER, Kept
 from tests.syncer.uploader.kept import keeping as keeping
 from tests.syncer.uploader.kept import kept as kept

@@ -11,9 +11,9 @@ from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import AtRandom, Ill
-from tests.rig.keeping import Held, open_sockets, run
-from tests.rig.s3_server import S3Server
-from tests.rig.stores import MemoryStore, Place, UnsteadyStore
+from tests.rig.storage.keeping import Held, open_sockets, run
+from tests.rig.storage.s3_server import S3Server
+from tests.rig.storage.stores import MemoryStore, Place, UnsteadyStore
 
 _TRIALS = 10
 # The published pieces differ from one point to the next.

@@ -21,7 +21,7 @@ from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 

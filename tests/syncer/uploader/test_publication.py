@@ -23,7 +23,7 @@ from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, Store
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
+from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 RECORD = b"a row of some bytes " * 20

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.rig.bench import Bench, workbench
-from tests.rig.browser import WIDE, Tab, chromium, missing
-from tests.rig.page import PAGE_RUN, Served, killed_and_ended, serve
+from tests.rig.web.browser import WIDE, Tab, chromium, missing
+from tests.rig.web.page import PAGE_RUN, Served, killed_and_ended, serve
 
 
 @pytest.fixture(scope="module")

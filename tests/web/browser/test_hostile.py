@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench
-from tests.rig.browser import NARROW, WIDE, Tab, seen
-from tests.rig.page import Served, serve
+from tests.rig.web.browser import NARROW, WIDE, Tab, seen
+from tests.rig.web.page import Served, serve
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.rig.bench import Bench
-from tests.rig.browser import Tab, seen
-from tests.rig.page import begun, serve
-from tests.rig.patient import healthy
+from tests.rig.runs.patient import healthy
+from tests.rig.web.browser import Tab, seen
+from tests.rig.web.page import begun, serve
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.rig.bench import Bench
-from tests.rig.browser import Tab, seen
-from tests.rig.page import Served, begun, serve
+from tests.rig.web.browser import Tab, seen
+from tests.rig.web.page import Served, begun, serve
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

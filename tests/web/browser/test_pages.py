@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.rig.browser import NARROW, WIDE, Tab, seen
 from tests.rig.nightly import rest_nightly
-from tests.rig.page import Served, view
+from tests.rig.web.browser import NARROW, WIDE, Tab, seen
+from tests.rig.web.page import Served, view
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

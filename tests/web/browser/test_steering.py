@@ -11,9 +11,9 @@ import pytest
 
 from tests.rig import checker
 from tests.rig.bench import Bench
-from tests.rig.browser import Tab, seen
-from tests.rig.page import serve
 from tests.rig.script import UserScript
+from tests.rig.web.browser import Tab, seen
+from tests.rig.web.page import serve
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

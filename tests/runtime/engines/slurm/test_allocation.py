@@ -16,11 +16,11 @@ from holdfast.runtime.engines.slurm.allocation import (
     allocation_in,
 )
 from tests.rig import ROOT
-from tests.rig.engine_contract import kind_of, running
-from tests.rig.engine_host import fake_host
-from tests.rig.processes import no_process_is_left, wait_for_end
-from tests.rig.slurm import KILL_WAIT_S, SlurmCluster, wait_until
-from tests.rig.slurm_rigs import AllocationRig, allocated
+from tests.rig.nodes.engine_contract import kind_of, running
+from tests.rig.nodes.engine_host import fake_host
+from tests.rig.nodes.slurm import KILL_WAIT_S, SlurmCluster, wait_until
+from tests.rig.nodes.slurm_rigs import AllocationRig, allocated
+from tests.rig.workers.processes import no_process_is_left, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 
@@ -125,7 +125,7 @@ async def test_without_srun_the_error_says_so(rig: AllocationRig, tmp_path: Path
 
 async def test_agents_end_when_the_script_is_killed(rig: AllocationRig) -> None:
     """The end of its stdin reaches the agent through srun."""
-    code = "import asyncio, tests.rig.slurm_rigs as rigs; asyncio.run(rigs.script())"
+    code = "import asyncio, tests.rig.nodes.slurm_rigs as rigs; asyncio.run(rigs.script())"
     script = subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", code],
         env=rig.environ,

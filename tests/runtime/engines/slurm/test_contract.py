@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.engine_contract import EngineContract, EngineRig, contract_marks
 from tests.rig.nightly import mostly_nightly
-from tests.rig.processes import no_process_is_left, wait_for_end
-from tests.rig.slurm import SlurmCluster
-from tests.rig.slurm_rigs import LoginRig, allocated
+from tests.rig.nodes.engine_contract import EngineContract, EngineRig, contract_marks
+from tests.rig.nodes.slurm import SlurmCluster
+from tests.rig.nodes.slurm_rigs import LoginRig, allocated
+from tests.rig.workers.processes import no_process_is_left, wait_for_end
 
 pytestmark = contract_marks
 

@@ -12,11 +12,11 @@ from holdfast.runtime.engines.engine import EngineFailed
 from holdfast.runtime.engines.slurm.client import Deadlines
 from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
 from holdfast.runtime.engines.slurm.terms import KIND, SlurmTerms
-from tests.rig.engine_host import AGENT, AgentLink, FakeHost, fake_host
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import PATIENCE_S, no_process_is_left
-from tests.rig.slurm import KILL_WAIT_S, SlurmCluster, wait_until
-from tests.rig.slurm_rigs import PYTHON
+from tests.rig.nodes.engine_host import AGENT, AgentLink, FakeHost, fake_host
+from tests.rig.nodes.slurm import KILL_WAIT_S, SlurmCluster, wait_until
+from tests.rig.nodes.slurm_rigs import PYTHON
+from tests.rig.workers.processes import PATIENCE_S, no_process_is_left
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 

@@ -23,7 +23,7 @@ from holdfast.syncer.stores.s3.multipart import composite
 from holdfast.syncer.stores.store import Store
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Aim, Ill, Some
-from tests.rig.s3_server import S3Server, has_seaweed, seaweed_server
+from tests.rig.storage.s3_server import S3Server, has_seaweed, seaweed_server
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from holdfast.experiment.folder.trial_folder import have_files, list_folder, rea
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.configured import as_configured
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 
 PROFILE = """
 [default]

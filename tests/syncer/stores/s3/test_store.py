@@ -25,7 +25,7 @@ from holdfast.syncer.stores.s3.multipart import Multipart, part_bytes
 from holdfast.syncer.stores.store import ObjectInfo, Store, allowance_s
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Some
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
 

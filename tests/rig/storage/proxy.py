@@ -8,7 +8,7 @@ import socket
 import threading
 from contextlib import suppress
 
-from tests.rig.processes import PATIENCE_S
+from tests.rig.workers.processes import PATIENCE_S
 
 
 class Hold:

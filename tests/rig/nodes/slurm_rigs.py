@@ -19,11 +19,11 @@ from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
 from holdfast.runtime.engines.slurm.terms import SlurmTerms
 from tests.rig import ROOT
 from tests.rig.bench import Bench
-from tests.rig.engine_contract import CLOSE_S, kind_of
-from tests.rig.engine_host import AGENT, fake_host
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import PATIENCE_S
-from tests.rig.slurm import SlurmCluster, wait_until
+from tests.rig.nodes.engine_contract import CLOSE_S, kind_of
+from tests.rig.nodes.engine_host import AGENT, fake_host
+from tests.rig.nodes.slurm import SlurmCluster, wait_until
+from tests.rig.workers.processes import PATIENCE_S
 
 PYTHON = ("env", f"PYTHONPATH={ROOT}", sys.executable)
 

@@ -16,8 +16,8 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store
 from tests.rig import checker
 from tests.rig.faults.fault_proxy import FaultProxy
-from tests.rig.proxy import Proxy
-from tests.rig.s3_server import S3Server
+from tests.rig.storage.proxy import Proxy
+from tests.rig.storage.s3_server import S3Server
 
 T = TypeVar("T")
 

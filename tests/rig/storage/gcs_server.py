@@ -10,7 +10,7 @@ from http.server import HTTPServer
 from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
-from tests.rig.s3_server import served
+from tests.rig.storage.s3_server import served
 
 BUCKET = "bucket"
 

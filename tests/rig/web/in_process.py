@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.web.server import Address, WebServer, WebSettings
-from tests.rig.processes import PATIENCE_S
+from tests.rig.workers.processes import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 
 from holdfast.runtime.engines.engine import EngineFailed, Invitation, Pipe
-from tests.rig.processes import PATIENCE_S
+from tests.rig.workers.processes import PATIENCE_S
 
-AGENT = "tests.rig.fake_agent"
+AGENT = "tests.rig.nodes.fake_agent"
 
 
 class AgentLink:

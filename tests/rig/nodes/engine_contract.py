@@ -16,8 +16,8 @@ from typing import Protocol
 import pytest
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed
-from tests.rig.engine_host import FakeHost, fake_host
-from tests.rig.processes import PATIENCE_S, wait_for_end
+from tests.rig.nodes.engine_host import FakeHost, fake_host
+from tests.rig.workers.processes import PATIENCE_S, wait_for_end
 
 CLOSE_S = 20.0
 

@@ -13,7 +13,7 @@ import sys
 
 from holdfast.runtime.engines.ssh import SSHEngine
 from tests.rig import ROOT
-from tests.rig.engine_host import AGENT, fake_host
+from tests.rig.nodes.engine_host import AGENT, fake_host
 
 
 async def main(hosts: list[str], ssh: list[str], count: int) -> None:

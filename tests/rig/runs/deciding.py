@@ -15,7 +15,7 @@ from holdfast.trial.events import Adopted
 from holdfast.trial.search_space.description import describe
 from holdfast.trial.trial import Status
 from holdfast.tune import uniform
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 SPACE = {"lr": uniform(0, 1)}
 

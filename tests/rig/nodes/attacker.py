@@ -1,4 +1,4 @@
-"""A program that attacks a fleet's port: `python -m tests.rig.attacker ATTACK`.
+"""A program that attacks a fleet's port: `python -m tests.rig.nodes.attacker ATTACK`.
 
 It gets the invitation of an agent on stdin. Attacks from outside use its address only; the others
 are those of an agent that was admitted.
@@ -16,7 +16,7 @@ from contextlib import suppress
 from holdfast.runtime.fleet.tickets import Invited, decode_invitation
 from holdfast.runtime.fleet.tls import SERVER_NAME, tls_context
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, encode
-from tests.rig.fleets import hello
+from tests.rig.nodes.fleets import hello
 
 _CONNECTIONS = 300
 _MESSAGES = 50_000

@@ -23,7 +23,7 @@ from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.trial.config import SyncConfig
-from tests.rig.stores import FaultyStore, MemoryStore, Place
+from tests.rig.storage.stores import FaultyStore, MemoryStore, Place
 
 
 class Desk:

@@ -25,7 +25,7 @@ from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.version import VERSION
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import PATIENCE_S, Heard, no_process_is_left
+from tests.rig.workers.processes import PATIENCE_S, Heard, no_process_is_left
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from urllib.parse import urlencode
 
 from tests.rig import ROOT
-from tests.rig.processes import PATIENCE_S, wait_for_end
+from tests.rig.workers.processes import PATIENCE_S, wait_for_end
 
 PROGRAMS = ("ip", "iptables", "nsenter", "unshare", "ssh", "ssh-keygen", "sshd")
 # Where Debian has sshd and ip, also for users whose PATH lacks it.

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from tests.rig.bench import Bench
-from tests.rig.machines import Machines, machines, missing
+from tests.rig.nodes.machines import Machines, machines, missing
 
 SCRATCH = "/tmp/fast disk"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-TRAINING = Path(__file__).parents[1] / "cluster" / "train_script.py"
+TRAINING = Path(__file__).parents[2] / "cluster" / "train_script.py"
 
 
 def rows_of(root: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import FailureConfig
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 TEMPORARY = ".tmp-0123456789abcdef"
 

@@ -16,7 +16,7 @@ from holdfast.scheduler.events import EndOrdered, Event
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
-from tests.rig.recorded import RecordedExperiment
+from tests.rig.runs.recorded import RecordedExperiment
 
 
 class SteeredRun:

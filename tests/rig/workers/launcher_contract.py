@@ -16,9 +16,9 @@ import pytest
 from holdfast.runtime.errors import LaunchFailed
 from holdfast.runtime.launcher import Launcher, WorkerHandle
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
-from tests.rig.processes import Heard, wait_for_end
+from tests.rig.workers.processes import Heard, wait_for_end
 
-MODULE = "tests.rig.worker_entry"
+MODULE = "tests.rig.workers.worker_entry"
 OBEYING = f"{MODULE}:OBEYING"
 
 DEATHS: list[tuple[list[Any], str]] = [

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from tests.rig.s3_server import served
+from tests.rig.storage.s3_server import served
 
 _READY_S = 180.0
 _QUIET = {

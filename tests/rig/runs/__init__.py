@@ -1,0 +1,1 @@
+"""Runs that were recorded event by event, without a worker: whole, damaged, steered."""

@@ -1,0 +1,1 @@
+"""Events and trials of every kind, rehearsals that run to their end, and a person's orders."""

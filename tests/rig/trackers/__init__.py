@@ -1,0 +1,1 @@
+"""A tracker that is a file, a real server of one, and what has arrived in each."""

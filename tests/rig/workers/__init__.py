@@ -1,0 +1,1 @@
+"""Worker processes under test: their messages and ends, and what every launcher does."""
