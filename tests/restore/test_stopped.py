@@ -17,7 +17,10 @@ from tests.rig.trackers.fake_tracker import told_to
 pytestmark = pytest.mark.process
 
 HERE = Path(__file__).parent
-USER_SCRIPT, TRACKED_SCRIPT = HERE / "user_script.py", HERE.parent / "fit" / "tracked_script.py"
+USER_SCRIPT, TRACKED_SCRIPT = (
+    HERE / "user_script.py",
+    HERE.parent / "fit" / "outputs" / "tracked_script.py",
+)
 ROLES = ("warm", "worker", "projector", "uploader")
 QUICK = {"HOLDFAST_STOPPED_DEADLINE_S": "0.4"}
 # Stopped processes are not looked for: the deadlines of those that wait for them must suffice.

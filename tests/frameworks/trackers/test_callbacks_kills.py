@@ -15,7 +15,7 @@ from tests.rig.trackers import tracked
 from tests.rig.trackers.mlflow_server import MlflowServer
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
-SCRIPT = Path(__file__).parents[2] / "fit" / "tracked_script.py"
+SCRIPT = Path(__file__).parents[2] / "fit" / "outputs" / "tracked_script.py"
 MODULE = "holdfast.air.integrations"
 # By run: (iteration, attempt) of each row that arrived, in the order of the tracker's steps.
 Shown = dict[str, list[tuple[int, int]]]

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module")
 def loops() -> Iterator[Any]:
     """The training loops; pickled by value, as a script's are."""
-    from tests.fit import torch_loops
+    from tests.fit.trainers import torch_loops
 
     with trainables_by_value(torch_loops):
         yield torch_loops
