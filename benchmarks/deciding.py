@@ -10,7 +10,7 @@ from statistics import median
 
 from matplotlib.figure import Figure
 
-from benchmarks.simulating import decide
+from benchmarks.schedulers.simulating import decide
 
 _ALIVE = (100, 316, 1000, 3162, 10_000, 31_623, 100_000)
 _REPORTS = 60_000

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).resolve().parent / "scripts" / "on_gpus.py"
+SCRIPT = Path(__file__).resolve().parent / "scripts" / "training" / "on_gpus.py"
 LONGEST_S = 150.0
 NODE = {"HOLDFAST_CLUSTER": "local://?agents=1"}
 Facts = Mapping[str, Any]

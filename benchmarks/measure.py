@@ -98,7 +98,7 @@ class Bench:
 
 
 def script(name: str, *arguments: object, python: str = sys.executable) -> list[str]:
-    """The command of a script in the folder `scripts`."""
+    """The command of a script in the folder `scripts`: `script("storage/upload", ...)`."""
     return [python, str(SCRIPTS / f"{name}.py"), *(str(argument) for argument in arguments)]
 
 

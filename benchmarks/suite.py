@@ -11,39 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import (
-    batches,
-    checkpoints,
-    controller,
-    downloads,
-    importing,
-    machine,
-    memory,
-    million,
-    objects,
-    printing,
-    ranks,
-    reading,
-    reports,
-    restoring,
-    s3,
-    searching,
-    simulating,
-    stalled,
-    startup,
-    sustained,
-    trackers,
-    trials,
-    uploads,
-    viewing,
-    waiting_costs,
-    warmth,
-)
+from benchmarks import machine
 from benchmarks.fleet import deciding as deciding_on_nodes
 from benchmarks.fleet import losing, rays, starting
 from benchmarks.fleet import reports as node_reports
 from benchmarks.measure import Bench, ScriptFailed
+from benchmarks.restores import million, reading, restoring
 from benchmarks.rows import Row, table
+from benchmarks.runs import (
+    controller,
+    importing,
+    memory,
+    printing,
+    reports,
+    startup,
+    sustained,
+    trackers,
+    trials,
+    viewing,
+    waiting_costs,
+    warmth,
+)
+from benchmarks.schedulers import searching, simulating
+from benchmarks.storage import checkpoints, downloads, s3, stalled, uploads
+from benchmarks.training import batches, objects, ranks
 
 
 def _quality(bench: Bench) -> list[Row]:
@@ -53,7 +44,7 @@ def _quality(bench: Bench) -> list[Row]:
 
 
 def _decisions(bench: Bench) -> list[Row]:
-    from benchmarks.decisions import measure
+    from benchmarks.schedulers.decisions import measure
 
     return measure(bench)
 

@@ -33,7 +33,7 @@ def measure(bench: Bench) -> list[Row]:
 
 
 def _event_us(nodes: int, trials: int, *, known: bool) -> float:
-    told = finish(script("deciding_nodes", nodes, _WORKERS, trials, int(known))).told
+    told = finish(script("fleet/deciding_nodes", nodes, _WORKERS, trials, int(known))).told
     if not told["lost"]:
         raise AssertionError("no node was lost")
     events = sum(int(count) for count in told["kinds"].values())

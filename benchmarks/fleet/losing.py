@@ -33,7 +33,7 @@ def measure(bench: Bench) -> list[Row]:
 
 
 def _lost(bench: Bench, agents: int, workers: int) -> tuple[float, float]:
-    told = finish(script("fleet_loss", bench.scratch(), agents, workers)).told
+    told = finish(script("fleet/fleet_loss", bench.scratch(), agents, workers)).told
     if told["requeued"] != workers:
         raise AssertionError(f"{told['requeued']} of {workers} trials were queued again")
     return float(told["loop_s"]), float(told["silent_s"])

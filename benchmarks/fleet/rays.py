@@ -55,6 +55,6 @@ def _told(bench: Bench, library: str, python: str, what: str, count: int) -> Map
     storage = bench.scratch()
     # The interface that holdfast follows.
     environ = {"RAY_TRAIN_V2_ENABLED": "0"}
-    finish(script("on_nodes", library, storage, what, count, python=python), **environ)
+    finish(script("fleet/on_nodes", library, storage, what, count, python=python), **environ)
     told: Mapping[str, float] = json.loads((storage / "told").read_text())
     return told

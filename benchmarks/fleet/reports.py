@@ -42,7 +42,7 @@ def _many(bench: Bench) -> list[Row]:
 
 
 def _simulated(bench: Bench, agents: int, workers: int, count: int) -> tuple[float, float]:
-    told = finish(script("fleet_reports", bench.scratch(), agents, workers, count)).told
+    told = finish(script("fleet/fleet_reports", bench.scratch(), agents, workers, count)).told
     reports = agents * workers * count
     return 1e6 * float(told["cpu_s"]) / reports, float(told["grown_kib"]) * 1024 / 1e6
 
@@ -53,7 +53,7 @@ def _round_trip(bench: Bench) -> list[Row]:
         {
             OURS: partial(_report, bench, count, HOLDFAST_CLUSTER=_NODE),
             REFERENCE: partial(_report, bench, count),
-            _RELAY: partial(_bare, "bare_relay", count),
+            _RELAY: partial(_bare, "fleet/bare_relay", count),
         }
     )
     return [
@@ -78,7 +78,7 @@ def _round_trip(bench: Bench) -> list[Row]:
 def _report(bench: Bench, count: int, **environ: str) -> float:
     """Microseconds of a median report of the only trial."""
     storage = bench.scratch()
-    finish(script("round_trips", storage, count, storage / "told"), **environ)
+    finish(script("fleet/round_trips", storage, count, storage / "told"), **environ)
     return 1e6 * float(json.loads((storage / "told").read_text()))
 
 

@@ -109,7 +109,7 @@ def _ready(bench: Bench, engine: str, cluster: Started) -> Row:
 
 def _ready_s(bench: Bench, cluster: Started) -> float:
     """Seconds from `fit()` until all nodes can run trials."""
-    done = finish(script("fleet_ready", bench.scratch(), _NODES), **cluster.environ)
+    done = finish(script("fleet/fleet_ready", bench.scratch(), _NODES), **cluster.environ)
     return float(done.told["ready_s"])
 
 
@@ -132,5 +132,5 @@ def _launch(bench: Bench) -> Row:
 
 
 def _launch_ms(bench: Bench, count: int, **environ: str) -> float:
-    told = finish(script("launches", bench.scratch(), count), **environ).told
+    told = finish(script("fleet/launches", bench.scratch(), count), **environ).told
     return 1000 * float(told["launch_s"])

@@ -1,0 +1,1 @@
+"""Large experiments: restored, read and published."""

@@ -1,0 +1,1 @@
+"""Starts, trials, reports, prints and waiting: what a run on one machine costs."""

@@ -1,0 +1,1 @@
+"""Searches and schedulers: how long a decision takes, and whether it is Ray's."""

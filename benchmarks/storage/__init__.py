@@ -1,0 +1,1 @@
+"""Checkpoints to disks and buckets, and back."""

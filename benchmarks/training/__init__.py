@@ -1,0 +1,1 @@
+"""Trainings: batches, ranks and shared objects."""
