@@ -7,7 +7,7 @@ The rungs are at 1, 3, 9 and 27 epochs. No trial is paused, so no checkpoint is 
 
 from __future__ import annotations
 
-import curve
+from shared import curve
 
 from holdfast import tune
 from holdfast.tune.schedulers import ASHAScheduler

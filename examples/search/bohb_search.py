@@ -8,9 +8,8 @@ makes the same choices as without the kill.
 
 from __future__ import annotations
 
-import curve
 import hyperband
-import population
+from shared import curve, population
 
 from holdfast.tune.schedulers import HyperBandForBOHB
 from holdfast.tune.search.bohb import TuneBOHB

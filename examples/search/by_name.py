@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-import curve
+from shared import curve
 
 from holdfast import tune
 

@@ -8,7 +8,7 @@ max_t=9 has 22 trials.
 
 from __future__ import annotations
 
-import curve
+from shared import curve
 
 from holdfast.tune.schedulers import DEHBScheduler
 from holdfast.tune.search import DEHBSearch

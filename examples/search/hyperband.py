@@ -8,8 +8,8 @@ again: paused trials stay paused, and the same ones continue.
 
 from __future__ import annotations
 
-import curve
-from population import train_fn
+from shared import curve
+from shared.population import train_fn
 
 from holdfast import tune
 from holdfast.tune.schedulers import HyperBandScheduler

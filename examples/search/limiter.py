@@ -8,7 +8,7 @@ them.
 
 from __future__ import annotations
 
-import curve
+from shared import curve
 
 from holdfast.tune.search import ConcurrencyLimiter
 from holdfast.tune.search.optuna import OptunaSearch

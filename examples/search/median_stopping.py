@@ -7,7 +7,7 @@ Every trial trains three epochs; from then on it is compared with those that cam
 
 from __future__ import annotations
 
-import curve
+from shared import curve
 
 from holdfast.tune.schedulers import MedianStoppingRule
 from holdfast.tune.search import BasicVariantGenerator

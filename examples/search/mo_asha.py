@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import curve
 import numpy as np
+from shared import curve
 
 from holdfast import tune
 from holdfast.tune.schedulers import MultiObjectiveASHAScheduler

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import curve
 import optuna
+from shared import curve
 
 from holdfast.tune.search.optuna import OptunaSearch
 

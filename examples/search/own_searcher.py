@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import curve
+from shared import curve
 
 from holdfast.tune.search import ConcurrencyLimiter, Searcher
 

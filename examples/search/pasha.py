@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import curve
 import numpy as np
+from shared import curve
 
 from holdfast import tune
 from holdfast.tune.schedulers import PASHAScheduler

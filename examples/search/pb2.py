@@ -7,8 +7,8 @@ The space is empty: parameters with bounds are drawn before a trial starts.
 
 from __future__ import annotations
 
-import curve
-from population import train_fn
+from shared import curve
+from shared.population import train_fn
 
 from holdfast.tune.schedulers import PB2
 from holdfast.tune.search import BasicVariantGenerator

@@ -8,8 +8,8 @@ script in the middle and start it again: all decisions stay the same.
 
 from __future__ import annotations
 
-import curve
-from population import train_fn
+from shared import curve
+from shared.population import train_fn
 
 from holdfast import tune
 from holdfast.tune.schedulers import PopulationBasedTraining

@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import curve
-from population import train_fn
+from shared import curve
+from shared.population import train_fn
 
 from holdfast.tune.schedulers import PopulationBasedTrainingReplay
 from holdfast.tune.search import BasicVariantGenerator

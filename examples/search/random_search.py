@@ -8,7 +8,7 @@ the same for all of them. Each trial runs to its end, because there is no schedu
 
 from __future__ import annotations
 
-import curve
+from shared import curve
 
 from holdfast import tune
 from holdfast.tune.schedulers import FIFOScheduler

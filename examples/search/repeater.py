@@ -7,7 +7,7 @@ The three trials of a config differ in `__trial_index__`, which is the seed of t
 
 from __future__ import annotations
 
-import curve
+from shared import curve
 
 from holdfast.tune.search import Repeater
 from holdfast.tune.search.optuna import OptunaSearch

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 
-import curve
+from shared import curve
 
 from holdfast import tune
 from holdfast.simulate import replay

@@ -8,7 +8,7 @@ earlier results, and makes the same choices as without the kill.
 
 from __future__ import annotations
 
-import curve
+from shared import curve
 
 from holdfast.tune.search.zoopt import ZOOptSearch
 

@@ -12,7 +12,7 @@ from holdfast.trial.trial import Trial
 from tests.rig.bench import Bench, workbench
 from tests.rig.script import UserScript
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "search"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @contextmanager

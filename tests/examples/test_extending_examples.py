@@ -19,22 +19,22 @@ pytestmark = pytest.mark.process
 
 @pytest.mark.nightly
 def test_stoppers_end_each_trial_when_it_has_nothing_to_gain(bench: Bench) -> None:
-    script = killed_and_gone_on(bench, "stoppers", "--samples", "2", at="1 4")
+    script = killed_and_gone_on(bench, "extending/stoppers", "--samples", "2", at="1 4")
     ends = [int(end) for end in re.findall(r"(\d+) iterations, loss", script.stdout)]
     assert len(ends) == 2
     assert all(5 <= end <= 100 for end in ends)
     # Started again, it has the same results, and runs nothing.
-    again = started(bench, "stoppers", "--samples", "2").succeeds()
+    again = started(bench, "extending/stoppers", "--samples", "2").succeeds()
     assert again.stdout == script.stdout
 
 
 def test_an_experiment_is_made_longer_deeper_and_narrower_and_killed_meanwhile(
     bench: Bench,
 ) -> None:
-    wide = started(bench, "extend", "--samples", "3", "--epochs", "2").succeeds()
+    wide = started(bench, "extending/extend", "--samples", "3", "--epochs", "2").succeeds()
     assert re.search(r"3 trials, best .* epoch=2 ", wide.stdout)
     deeper = ("--samples", "5", "--epochs", "4", "--near", "0.05")
-    narrow = killed_and_gone_on(bench, "extend", *deeper, at="4 3")
+    narrow = killed_and_gone_on(bench, "extending/extend", *deeper, at="4 3")
     assert re.search(r"5 trials, best .* epoch=4 ", narrow.stdout)
     assert iterations(bench) == [4] * 5
     # Ended trials resumed from their checkpoints, and so did killed ones.

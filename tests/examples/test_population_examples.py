@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 def ran(bench: Bench, example: str, name: str, *arguments: str, at: str) -> Path:
     """The example's experiment, whose trials have all ended."""
-    killed_and_gone_on(bench, example, *arguments, "--samples", "2", at=at, name=name)
+    killed_and_gone_on(bench, f"search/{example}", *arguments, "--samples", "2", at=at, name=name)
     assert set(iterations(bench, name)) == {12}
     return bench.storage / name
 

@@ -34,20 +34,22 @@ pytestmark = pytest.mark.process
 def test_an_example_resumes_after_a_kill(
     bench: Bench, example: str, samples: int, at: str, told: str
 ) -> None:
-    output = killed_and_gone_on(bench, example, "--samples", str(samples), at=at).stdout
+    output = killed_and_gone_on(
+        bench, f"search/{example}", "--samples", str(samples), at=at
+    ).stdout
     assert "Resuming run" in output
     assert f"{samples} trials, the best loss is" in output
     assert told in output
 
 
 def test_a_bracket_of_hyperband_ends_with_one_trial_also_after_a_kill(bench: Bench) -> None:
-    killed_and_gone_on(bench, "hyperband", "--samples", "6", at="4 1")
+    killed_and_gone_on(bench, "search/hyperband", "--samples", "6", at="4 1")
     assert Counter(iterations(bench)) == {1: 4, 3: 1, 9: 1}
 
 
 def test_dehb_resumes_after_a_kill_and_each_trial_gets_its_budget(bench: Bench) -> None:
     # It is killed in the first trial at the next budget.
-    killed_and_gone_on(bench, "dehb", "--samples", "13", at="9 1")
+    killed_and_gone_on(bench, "search/dehb", "--samples", "13", at="9 1")
     budgets = [trial.spec.config["dehb"]["budget"] for trial in trials_of(bench)]
     assert iterations(bench) == budgets
     assert budgets.count(1) == 9

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.process
 
 
 def test_random_search_begins_with_its_points_and_runs_the_grid(bench: Bench) -> None:
-    output = killed_and_gone_on(bench, "random_search", "--samples", "2", at="1 3").stdout
+    output = killed_and_gone_on(bench, "search/random_search", "--samples", "2", at="1 3").stdout
     first, second, *rest = drawn(bench)
     assert first == {"lr": 0.1, "momentum": 0.9, "features": 4}
     assert second == {"lr": 0.1, "momentum": 0.9, "features": 16}
@@ -22,7 +22,7 @@ def test_random_search_begins_with_its_points_and_runs_the_grid(bench: Bench) ->
 
 def test_a_searcher_of_ones_own_resumes_after_a_kill(bench: Bench) -> None:
     # Two at a time: the first has ended, and the others were chosen with its result.
-    output = killed_and_gone_on(bench, "own_searcher", "--samples", "5", at="2 3").stdout
+    output = killed_and_gone_on(bench, "search/own_searcher", "--samples", "5", at="2 3").stdout
     assert "5 trials, the best loss is" in output
-    more = started(bench, "own_searcher", "--samples", "6").succeeds()
+    more = started(bench, "search/own_searcher", "--samples", "6").succeeds()
     assert "6 trials, the best loss is" in more.stdout

@@ -1,7 +1,7 @@
 """Extend a search by starting its script again: more trials, more epochs, a narrower space.
 
-    python examples/search/extend.py --storage /tmp/results --samples 6 --epochs 5
-    python examples/search/extend.py --storage /tmp/results --samples 10 --epochs 15 --near 0.08
+    python examples/extending/extend.py --storage /tmp/results --samples 6 --epochs 5
+    python examples/extending/extend.py --storage /tmp/results --samples 10 --epochs 15 --near 0.08
 
 The first start is a wide search of a few epochs. The second one extends the same experiment and
 keeps all results: four more trials, near a good one, and more epochs for all. After a kill, start

@@ -1,6 +1,6 @@
 """Trials of gradient descent that end when they no longer improve.
 
-    python examples/search/stoppers.py --storage /tmp/experiments
+    python examples/extending/stoppers.py --storage /tmp/experiments
 
 After a kill, start it again and it resumes: the stoppers see all reports again.
 """
