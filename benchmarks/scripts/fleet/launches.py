@@ -39,8 +39,8 @@ class Timed:
 def watch(launcher: Any) -> None:
     launch = launcher.launch
 
-    def timed(self: Any, name: str, listener: Any, node: str = "") -> Any:
-        return launch(self, name, Timed(listener), node)
+    def timed(self: Any, name: str, listener: Any, **more: Any) -> Any:
+        return launch(self, name, Timed(listener), **more)
 
     launcher.launch = timed
 
