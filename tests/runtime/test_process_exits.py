@@ -1,9 +1,12 @@
 """Notices of the end of a process, with a pidfd and without."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -43,6 +46,16 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.stdin.close()
 
 
+def hold_up_until_it_has_ended(process: subprocess.Popen[bytes]) -> None:
+    """Block the loop, also until deadlines of 0.01 s are over."""
+    for thread in threading.enumerate():
+        if thread.name == "holdfast-exit":
+            thread.join()
+    if process.returncode is None:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    time.sleep(0.02)
+
+
 async def test_the_end_is_reported_once_and_the_process_can_be_waited_for(
     process: subprocess.Popen[bytes],
 ) -> None:
@@ -80,6 +93,18 @@ async def test_a_process_that_does_not_end_in_time_is_killed(
     process.terminate()
     await reaped(process, deadline_s=0.01)
     assert process.returncode == -signal.SIGKILL
+
+
+async def test_a_process_that_ended_in_time_while_this_one_was_held_up_is_not_said_to_be_killed(
+    process: subprocess.Popen[bytes],
+) -> None:
+    """The news of its end and the deadline come in the same turn of the loop."""
+    waiting = asyncio.create_task(reaped(process, deadline_s=0.01))
+    await asyncio.sleep(0)
+    end(process)
+    hold_up_until_it_has_ended(process)
+    assert await waiting == ""
+    assert process.returncode == 5
 
 
 async def test_nothing_stays_open(process: subprocess.Popen[bytes]) -> None:
