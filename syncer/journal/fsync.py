@@ -43,8 +43,8 @@ class Unsynced:
             number, descriptor = self.sealed[0]
             fsync_file(descriptor)
             _check_there(self.directory / segment_name(number), descriptor)
+            self.sealed.popleft()  # first: also a close that fails has closed it
             os.close(descriptor)
-            self.sealed.popleft()
         if has_sealed or self.renewed:
             fsync_dir(self.directory)
         if self.is_changed:

@@ -122,6 +122,31 @@ def test_a_reader_continues_in_the_new_segment_wherever_it_was(
     journal.close()
 
 
+def test_a_sealed_segment_whose_close_fails_is_not_closed_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may belong to another file by then, and first to the segment that is begun."""
+    journal = begun(folder)
+    sealed = journal.unsynced().current
+    journal.rotate()
+    journal.append(numbered(4))
+    close, closed = os.close, list[int]()
+
+    def refused(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+        if closed == [sealed]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "close", refused)
+        journal.sync()
+    assert sealed in closed
+    journal.append(numbered(5))
+    journal.close()
+    assert payloads(folder) == numbered(*range(6))
+
+
 def test_sealed_segments_that_could_not_be_forced_are_written_again_too(
     folder: Path, fails: Callable[..., None]
 ) -> None:
