@@ -78,7 +78,7 @@ class SeatedEngine(ABC):
         """The engine can supply no nodes any more."""
         if self._is_closing:
             return
-        self._is_closing = True
+        self._stop()
         for process in list(self._running.values()):
             process.end("no agent could be started", self.times.end_s)
         self._host.refused(why)
@@ -114,14 +114,12 @@ class SeatedEngine(ABC):
         ]
 
     def kill(self) -> None:
-        self._is_closing = True
+        self._stop()
         for process in self._running.values():
             process.kill("the run was aborted")
 
     async def close(self, grace_s: float) -> str:
-        self._is_closing = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop()
         for name, process in list(self._running.items()):
             if process.is_elsewhere and self._seats[name].is_leaving:
                 # A lost node's ssh may not know of the loss. Its agent ends without it.
@@ -141,6 +139,12 @@ class SeatedEngine(ABC):
     async def _have_ended(self, within_s: float) -> bool:
         self._all_ended.clear()
         return not self._running or await happens(self._all_ended, within_s)
+
+    def _stop(self) -> None:
+        """Start nothing any more."""
+        self._is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _plan(self) -> None:
         """Start what is due, in turns of the loop, and look again when more may be."""

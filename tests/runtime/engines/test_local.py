@@ -1,5 +1,6 @@
 """Agents of this machine, over their stdin and stdout and over a port: the contract, and GPUs."""
 
+import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -78,6 +79,18 @@ async def test_a_host_that_cannot_invite_is_refused_with_its_reason() -> None:
         host.cannot_invite = "the port is taken"
         engine.want(kind_of(engine), 2)
         assert await host.refusal_of() == "the port is taken"
+
+
+async def test_an_agent_that_was_due_does_not_start_after_a_kill() -> None:
+    rig = LocalRig(over_pipe=True)
+    engine = rig.engine()
+    async with running(rig, engine) as host:
+        engine.want(kind_of(engine), 1)
+        engine.kill()
+        for _ in range(3):  # turns of the loop: it would start in the first
+            await asyncio.sleep(0)
+        assert not engine.processes()
+        assert not host.invited
 
 
 async def test_an_agent_that_the_controller_refuses_is_no_use(tmp_path: Path) -> None:
