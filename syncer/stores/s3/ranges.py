@@ -225,7 +225,8 @@ class RangedDownload:
         async def fetch_others() -> None:
             await arrival.begun.wait()
             size = arrival.size or 0
-            limit.reschedule(asyncio.get_running_loop().time() + allowance_s(size))
+            if not limit.expired():  # if this process was held up, that has come with the answer
+                limit.reschedule(asyncio.get_running_loop().time() + allowance_s(size))
             each = max(RANGE_BYTES, -(-size // _MOST_RANGES))
             parts.extend(
                 Part(arrival=arrival, start=at, end=min(at + each, size))

@@ -7,12 +7,14 @@ import errno
 import hashlib
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+import uvloop
 
 from holdfast.syncer.errors import StorageError, StorageUnavailable
 from holdfast.syncer.stores.location import Location
@@ -446,6 +448,68 @@ async def answered(*pieces: bytes) -> AsyncIterator[http.Lines]:
         await lines.close()
         server.close()
         await server.wait_closed()
+
+
+class Answering:
+    """A client whose first answer has begun to arrive when `arrive` is called."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.news = -1
+        self._part: Any = None
+
+    async def get_range(self, bucket_key: Any, part: Any) -> None:
+        self._part = part
+        self.asked.set()
+        await asyncio.Event().wait()
+
+    def arrive(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.news)
+        self._part.begin({"content-range": f"bytes 0-{EACH - 1}/{SIZE}", "etag": '"old"'})
+
+
+def test_an_answer_that_comes_with_the_deadline_is_no_fault_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after Ctrl-Z: one turn of the loop finds both. The uploader's loop is uvloop's."""
+    monkeypatch.setattr(ranges, "_ANSWER_S", 0.01)
+    s3 = Answering()
+
+    async def call(request: Callable[[Any], Any], deadline_s: float | None) -> Any:
+        return await request(s3)
+
+    async def download(descriptor: int) -> None:
+        read, write = os.pipe()
+        loop = asyncio.get_running_loop()
+        s3.news = read
+        loop.add_reader(read, s3.arrive)
+        download = ranges.RangedDownload(
+            call=call,
+            slots=asyncio.Semaphore(2),
+            bucket_key={},
+            where="s3://bucket/key",
+            descriptor=descriptor,
+        )
+        fetching = asyncio.create_task(download.perform(None, "sha256"))
+        try:
+            await s3.asked.wait()
+            os.write(write, b"x")
+            hold_up(0.05)
+            await fetching
+        finally:
+            loop.remove_reader(read)
+            os.close(read)
+            os.close(write)
+
+    with (
+        open(tmp_path / "new", "w+b") as file,
+        pytest.raises(StorageUnavailable, match="within the deadline"),
+    ):
+        uvloop.run(download(file.fileno()))
+
+
+def hold_up(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 async def test_a_body_in_chunks_reaches_its_sink_and_the_connection_serves_again() -> None:
