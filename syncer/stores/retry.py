@@ -21,6 +21,8 @@ _LONGEST_WAIT_S = 30.0
 _NOT_YET = "not done yet"
 # Progress is reported at most this often.
 _MOVES_EVERY_S = 1.0
+# If a deadline passes this late, this process was suspended, and could not hear the storage.
+_LATE_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -34,6 +36,27 @@ class _Wait:
     why: str = _NOT_YET
     moved_at: float = 0.0
     moving: Callable[[], None] = lambda: None
+    timer: asyncio.TimerHandle | None = None
+
+    def restart(self) -> None:
+        """Restart the deadline."""
+        self.stop()
+        due = self.loop.time() + self.timeout_s
+        self.timer = self.loop.call_at(due, self._expire, due)
+
+    def stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _expire(self, due: float) -> None:
+        """End the operation, unless this process was suspended: then it gets the whole time
+        again, because the storage may have answered."""
+        now = self.loop.time()
+        if now - due > _LATE_S:
+            self.restart()
+        else:
+            self.deadline.reschedule(now)
 
     def extend(self) -> None:
         """Restart the deadline, because there was progress. Called on the loop."""
@@ -41,8 +64,8 @@ class _Wait:
         if now - self.moved_at >= _MOVES_EVERY_S:
             self.moved_at = now
             self.moving()
-            with suppress(RuntimeError):  # it has already ended, or its deadline has passed
-                self.deadline.reschedule(now + self.timeout_s)
+            if self.timer is not None:  # otherwise it has ended
+                self.restart()
 
 
 _current: ContextVar[_Wait | None] = ContextVar("holdfast_wait", default=None)
@@ -129,7 +152,7 @@ class StorageRetry:
         before = _current.set(wait)
         try:
             async with wait.deadline:
-                wait.deadline.reschedule(loop.time() + self._timeout_s)
+                wait.restart()
                 return await self._until_done(wait, attempt)
         except TimeoutError as error:
             if not wait.deadline.expired():  # a disk or network that gave up has raised it
@@ -137,6 +160,7 @@ class StorageRetry:
             cause = f"no progress within {self._timeout_s:g} s: {wait.why}"
             raise StorageUnavailable(what, self._where, cause) from error
         finally:
+            wait.stop()
             _current.reset(before)
             self._waits.discard(wait)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import time
 from pathlib import Path
 
 import pytest
@@ -70,8 +71,10 @@ async def test_each_progress_in_a_thread_or_a_task_puts_the_end_off() -> None:
     def left_s() -> float:
         wait = retry._current.get()
         assert wait is not None
-        ends_at = wait.deadline.when() or 0.0
-        wait.deadline.reschedule(loop.time() + 5000)
+        assert wait.timer is not None
+        ends_at = wait.timer.when()
+        wait.stop()
+        wait.timer = loop.call_later(5000, lambda: None)
         return ends_at - loop.time()
 
     async def in_a_task() -> None:
@@ -143,3 +146,31 @@ async def test_every_file_of_a_checkpoint_that_is_hashed_is_progress(tmp_path: P
     counts: list[int] = []
     hash_directory(tmp_path, on_file=counts.append)
     assert counts == [1, 2, 3]
+
+
+async def test_the_time_in_which_this_process_was_suspended_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by Ctrl-Z, or with its job: the storage has answered long ago."""
+    monkeypatch.setattr(retry, "_LATE_S", 0.05)
+    stored = asyncio.Event()
+    uploading = asyncio.create_task(waiting(0.01).until_done("upload", stored.wait))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(stored.set)
+    suspended_for(0.1)
+    await uploading
+
+
+async def test_after_it_was_suspended_an_operation_has_its_whole_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retry, "_LATE_S", 0.05)
+    uploading = asyncio.create_task(waiting(0.01).until_done("upload", asyncio.Event().wait))
+    await asyncio.sleep(0)
+    suspended_for(0.1)
+    with pytest.raises(StorageUnavailable, match=r"no progress within 0\.01 s"):
+        await uploading
+
+
+def suspended_for(seconds: float) -> None:
+    time.sleep(seconds)
