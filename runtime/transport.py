@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Protocol
 
 from holdfast.forked import close_in_children
@@ -75,11 +77,12 @@ class Channel:
                 f"a message of {len(data):,} bytes, the other end takes {self._largest_sent:,}"
             )
         with self._sending:
-            if self._fd < 0:
+            fd = self._fd
+            if fd < 0:
                 raise ConnectionError("the connection is closed, or the parent process has it")
-            sent = os.write(self._fd, data)
+            sent = os.write(fd, data)
             while sent < len(data):
-                sent += os.write(self._fd, memoryview(data)[sent:])
+                sent += os.write(fd, memoryview(data)[sent:])
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -111,10 +114,29 @@ class Channel:
                 )
 
     def close(self) -> None:
-        """Close the connection; further calls have no effect."""
+        """Close the connection; further calls have no effect.
+
+        A thread that is sending ends before, with an error: otherwise it could write into a file
+        that gets the descriptor's number.
+        """
         fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if fd < 0:
+            return
+        if not self._sending.acquire(blocking=False):
+            _shut_down(fd)
+            self._sending.acquire()
+        try:
             os.close(fd)
+        finally:
+            self._sending.release()
 
     def close_in_child(self) -> None:
-        self.close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:  # without the lock, which a thread of the parent may have held
+            os.close(fd)
+
+
+def _shut_down(fd: int) -> None:
+    """Let calls of other threads for this connection return."""
+    with suppress(OSError), socket.socket(fileno=os.dup(fd)) as sock:
+        sock.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,11 @@
 """A worker's end of a connection, over real socket pairs."""
 
+import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +61,59 @@ def test_threads_that_send_at_once_do_not_mix_their_frames(pair: tuple[Channel, 
     assert sorted(received, key=str) == sorted(messages, key=str)
     for thread in threads:
         thread.join()
+
+
+def test_a_thread_that_is_sending_at_the_close_writes_into_no_other_file(
+    pair: tuple[Channel, Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next file that is opened gets the number of the descriptor."""
+    here, _ = pair
+    at_the_call, may_call = threading.Event(), threading.Event()
+
+    def slow(fd: int, data: bytes) -> int:
+        at_the_call.set()
+        may_call.wait()
+        return os.write(fd, data)
+
+    monkeypatch.setattr(transport_module, "os", SlowWrites(slow))
+    sender = threading.Thread(target=refused, args=(here,))
+    closer = threading.Thread(target=here.close)
+    sender.start()
+    at_the_call.wait()
+    closer.start()
+    closer.join(0.1)  # it has to wait for the sender
+    with open(tmp_path / "other", "w+b", buffering=0) as other:
+        may_call.set()
+        sender.join()
+        closer.join()
+        assert other.read() == b""
+        assert (tmp_path / "other").stat().st_size == 0
+
+
+def test_a_thread_that_sends_to_somebody_who_does_not_read_ends_at_the_close(
+    pair: tuple[Channel, Channel],
+) -> None:
+    here, there = pair
+    sender = threading.Thread(target=refused, args=(here, b"x" * 10_000_000))
+    sender.start()
+    assert transport_module.readable(there.fileno(), 60)  # it has begun, and cannot end
+    here.close()
+    sender.join()
+
+
+class SlowWrites:
+    """The module `os`, with another `write`."""
+
+    def __init__(self, write: Callable[[int, bytes], int]) -> None:
+        self.write = write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+def refused(channel: Channel, content: bytes = b"") -> None:
+    with pytest.raises(ConnectionError):
+        channel.send(["to nobody", content])
 
 
 def test_the_end_of_the_connection_is_none_after_what_came_before(
