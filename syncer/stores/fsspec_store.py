@@ -194,12 +194,20 @@ class FsspecStore(ArrowStore):
     async def _on_its_loop(
         self, begin: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], None]
     ) -> R:
+        async def perform() -> R:
+            # The future is done as soon as it is cancelled, and the driver later.
+            try:
+                return await begin()
+            finally:
+                ended()
+
+        performing = perform()
         try:
-            future: Future[R] = asyncio.run_coroutine_threadsafe(begin(), self._fsspec.loop)
+            future: Future[R] = asyncio.run_coroutine_threadsafe(performing, self._fsspec.loop)
         except BaseException:
+            performing.close()
             ended()
             raise
-        future.add_done_callback(lambda _: ended())
         return await asyncio.wrap_future(future)
 
 

@@ -214,6 +214,38 @@ async def test_after_a_batch_that_was_given_up_no_put_of_its_files_overtakes_it(
     assert there.objects["bucket/0002"] == b"newer"
 
 
+async def test_a_put_that_was_given_up_counts_until_its_driver_has_ended_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever cancels it does not wait for the driver, which may still be in the request."""
+    there = Coroutines()
+    store = there.store()
+    begun, may_end = threading.Event(), asyncio.Event()
+    its_loop = there.filesystem.loop
+
+    async def ends_slowly(path: str, value: bytes, **_: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await may_end.wait()
+            there.objects[path] = value
+
+    with monkeypatch.context() as patched:
+        patched.setattr(there.filesystem, "_pipe_file", ends_slowly)
+        older = asyncio.create_task(store.put("key", b"older"))
+        await asyncio.to_thread(begun.wait)
+    older.cancel()
+    await asyncio.wait([older])
+    with pytest.raises(StorageUnavailable, match="may still take effect"):
+        await store.put("key", b"newer")
+    its_loop.call_soon_threadsafe(may_end.set)
+    while "key" in store._abandoned:  # turns of its loop
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), its_loop))
+    await store.put("key", b"newer")
+    assert there.objects["bucket/key"] == b"newer"
+
+
 async def test_a_checkpoint_of_many_small_files_goes_in_few_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
