@@ -232,6 +232,8 @@ class Fleet:
             self._first.joined(notice)
 
     def on_unloadable(self, node: Node, found: Unloadable) -> None:
+        if node.is_ending:  # its agent has killed the process that was loading
+            return
         text = f"The node {node.name} cannot be used: {found.type_name}: {found.message}"
         # It ends with an error, so the engine rests before the next attempt there.
         node.is_refused = True

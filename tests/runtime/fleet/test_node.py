@@ -355,6 +355,21 @@ async def test_a_node_that_cannot_load_fails_the_run_if_it_is_the_first() -> Non
         assert caught.value.traceback == "Traceback"
 
 
+async def test_a_node_that_still_loads_at_the_end_of_the_run_is_no_failure() -> None:
+    async with stage(2) as on:
+        await on.joined(0)
+        later = await on.invited(1)
+        later.greet()
+        assert [(await later.message())[0] for _ in range(2)] == ["welcome", "load"]
+        ending = asyncio.create_task(on.fleet.close(60))
+        assert (await later.message())[0] == "end"
+        later.link.send(["unloadable", "WorkerLost", "the warm parent was killed", ""])
+        for agent in on.agents:
+            agent.link.finish()
+        await ending
+        assert on.log.told == []
+
+
 async def test_an_engine_that_can_supply_no_nodes_fails_the_run() -> None:
     async with stage() as on:
         await asyncio.sleep(0)
