@@ -212,8 +212,9 @@ class ArrowStore(PutsAtOnce):
         deadline_s: float = LOOKUP_S,
     ) -> R:
         try:
-            # After the deadline the thread is abandoned.
-            async with asyncio.timeout(deadline_s), self._slots:
+            # The deadline begins with the call, and not while others have all the slots. After it
+            # the thread is abandoned.
+            async with self._slots, asyncio.timeout(deadline_s):
                 return await threads.call(perform)
         except Exception as error:  # each driver raises its own types
             raise self._translated(error, operation, key) from error

@@ -133,7 +133,7 @@ class FsspecStore(ArrowStore):
         exists."""
         self._forget_listings()
         try:
-            async with asyncio.timeout(LOOKUP_S), self._slots:
+            async with self._slots, asyncio.timeout(LOOKUP_S):
                 sizes = await self._sizes(folder)
         except Exception as error:  # a filesystem raises what its driver does: we raise ours
             raise self._translated(error, "list", prefix) from error
@@ -153,7 +153,7 @@ class FsspecStore(ArrowStore):
         for key in keys:
             self._abandoned.check(operation, key, self._shown(key))
         try:
-            async with asyncio.timeout(deadline_s), self._slots:
+            async with self._slots, asyncio.timeout(deadline_s):
                 self._abandoned.add(all_keys)
                 return await perform(lambda: self._abandoned.remove(all_keys))
         except Exception as error:  # a filesystem raises what its driver does: we raise ours

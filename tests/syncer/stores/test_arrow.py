@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.stores import arrow
+from holdfast.syncer.stores import arrow, fsspec_store
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.retry import StorageRetry
+from tests.syncer.stores.test_fsspec_store import Coroutines
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +88,28 @@ async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
     gate.opened.set()
     await retry().until_done("put", lambda: store.put("manifest", b"newer"))
     assert await store.read("manifest") == b"newer"
+
+
+async def test_the_time_in_which_others_have_all_the_slots_is_not_the_storages(
+    place: Location, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen large uploads take minutes, and a removal must not fail meanwhile."""
+    for module in (arrow, fsspec_store):
+        monkeypatch.setattr(module, "LOOKUP_S", 1.0)
+    stores: list[Any] = [place.open_store(), Coroutines().store()]
+    gate.opened.set()
+    for store in stores:
+        await store.put("key", b"superseded")
+        for _ in range(arrow._THREADS):
+            await store._slots.acquire()
+    removing = [asyncio.create_task(store.delete(["key"])) for store in stores]
+    done, _ = await asyncio.wait(removing, timeout=1.2, return_when=asyncio.FIRST_COMPLETED)
+    assert not done
+    for store, removed in zip(stores, removing, strict=True):
+        for _ in range(arrow._THREADS):
+            store._slots.release()
+        await removed
+        assert await store.list("") == []
 
 
 @pytest.mark.parametrize("times", [1, 100])
