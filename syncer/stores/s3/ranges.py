@@ -28,6 +28,7 @@ from holdfast.syncer.files import threads
 from holdfast.syncer.stores.hashed import new_digest, read_into
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status
 from holdfast.syncer.stores.s3.multipart import PartRequest
+from holdfast.syncer.stores.s3.slot_clock import SlotClock
 from holdfast.syncer.stores.store import DOWNLOAD_ATTEMPTS, allowance_s, for_each
 
 # As large as the parts of an upload, which some servers store apart. Eight at once: a server
@@ -207,10 +208,11 @@ class RangedDownload:
         )
         try:
             async with asyncio.timeout(_ANSWER_S if size is None else allowance_s(size)) as limit:
+                clock = SlotClock(limit=limit)
                 if size is None or size > RANGE_BYTES:
-                    await self._fetch_ranges(arrival, limit)
+                    await self._fetch_ranges(arrival, clock)
                 else:
-                    await self._fetch(Part(arrival=arrival, start=0, end=size))
+                    await self._fetch(clock, Part(arrival=arrival, start=0, end=size))
                     await _hash(arrival, 0, size)
         except TimeoutError as error:
             cause = "it did not arrive within the deadline"
@@ -218,35 +220,34 @@ class RangedDownload:
         hasher = arrival.hasher
         return arrival.size or 0, "" if hasher is None else str(hasher.hexdigest())
 
-    async def _fetch_ranges(self, arrival: Arrival, limit: asyncio.Timeout) -> None:
+    async def _fetch_ranges(self, arrival: Arrival, clock: SlotClock) -> None:
         first = Part(arrival=arrival, start=0, end=RANGE_BYTES)
         parts = [first]
 
         async def fetch_others() -> None:
             await arrival.begun.wait()
             size = arrival.size or 0
-            if not limit.expired():  # if this process was held up, that has come with the answer
-                limit.reschedule(asyncio.get_running_loop().time() + allowance_s(size))
+            clock.allow(allowance_s(size))
             each = max(RANGE_BYTES, -(-size // _MOST_RANGES))
             parts.extend(
                 Part(arrival=arrival, start=at, end=min(at + each, size))
                 for at in range(first.end or 0, size, each)
             )
-            await for_each(self._fetch, parts[1:], at_once=_AT_ONCE - 1)
+            await for_each(partial(self._fetch, clock), parts[1:], at_once=_AT_ONCE - 1)
 
         jobs: list[Callable[[], Awaitable[None]]] = [
-            partial(self._fetch, first),
+            partial(self._fetch, clock, first),
             fetch_others,
             partial(_hash_along, arrival, parts),
         ]
         await for_each(lambda job: job(), jobs, at_once=len(jobs))
 
-    async def _fetch(self, part: Part) -> None:
+    async def _fetch(self, clock: SlotClock, part: Part) -> None:
         """Fetch a range; again from where it broke off, if that is the same object."""
         arrival = part.arrival
         for left in reversed(range(DOWNLOAD_ATTEMPTS)):
             try:
-                await self._ask(part)
+                await self._ask(clock, part)
                 if part.is_complete:
                     return
                 raise part.broken_off()
@@ -256,10 +257,10 @@ class RangedDownload:
                 if part.got and arrival.etag is None:
                     raise arrival.replaced(error.cause) from error
 
-    async def _ask(self, part: Part) -> None:
+    async def _ask(self, clock: SlotClock, part: Part) -> None:
         arrival = part.arrival
         try:
-            async with self.slots:
+            async with clock.slot(self.slots):
                 await self.call(lambda s3: s3.get_range(self.bucket_key, part), None)
         except AlreadyStored as error:  # 412, which for a put means just that
             raise arrival.replaced("it was replaced meanwhile") from error
@@ -269,7 +270,7 @@ class RangedDownload:
             if arrival.begun.is_set() or part.end is None:
                 raise arrival.replaced("it is shorter now") from error
             part.end = None  # no range of an empty object exists
-            await self._ask(part)
+            await self._ask(clock, part)
 
 
 async def _hash_along(arrival: Arrival, parts: list[Part]) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ import pytest
 import uvloop
 
 from holdfast.syncer.errors import StorageError, StorageUnavailable
+from holdfast.syncer.files.durable import new_file
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import http, ranges
 from holdfast.syncer.stores.s3.ranges import ObjectReplaced
@@ -468,28 +469,39 @@ class Answering:
         self._part.begin({"content-range": f"bytes 0-{EACH - 1}/{SIZE}", "etag": '"old"'})
 
 
+@pytest.fixture
+def descriptor(tmp_path: Path) -> Iterator[int]:
+    """A new file, to write and to read."""
+    with new_file(tmp_path / "new") as opened:
+        yield opened
+
+
+def ranged(descriptor: int, s3: Any, slots: int = 2) -> tuple[ranges.RangedDownload, Any]:
+    """A download that asks this client, and its slots."""
+    free = asyncio.Semaphore(slots)
+
+    async def call(request: Callable[[Any], Any], deadline_s: float | None) -> Any:
+        return await request(s3)
+
+    made = ranges.RangedDownload(
+        call=call, slots=free, bucket_key={}, where="s3://bucket/key", descriptor=descriptor
+    )
+    return made, free
+
+
 def test_an_answer_that_comes_with_the_deadline_is_no_fault_of_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after Ctrl-Z: one turn of the loop finds both. The uploader's loop is uvloop's."""
     monkeypatch.setattr(ranges, "_ANSWER_S", 0.01)
     s3 = Answering()
 
-    async def call(request: Callable[[Any], Any], deadline_s: float | None) -> Any:
-        return await request(s3)
-
-    async def download(descriptor: int) -> None:
+    async def perform() -> None:
         read, write = os.pipe()
         loop = asyncio.get_running_loop()
         s3.news = read
         loop.add_reader(read, s3.arrive)
-        download = ranges.RangedDownload(
-            call=call,
-            slots=asyncio.Semaphore(2),
-            bucket_key={},
-            where="s3://bucket/key",
-            descriptor=descriptor,
-        )
+        download, _ = ranged(descriptor, s3)
         fetching = asyncio.create_task(download.perform(None, "sha256"))
         try:
             await s3.asked.wait()
@@ -501,15 +513,47 @@ def test_an_answer_that_comes_with_the_deadline_is_no_fault_of_the_program(
             os.close(read)
             os.close(write)
 
-    with (
-        open(tmp_path / "new", "w+b") as file,
-        pytest.raises(StorageUnavailable, match="within the deadline"),
-    ):
-        uvloop.run(download(file.fileno()))
+    with pytest.raises(StorageUnavailable, match="within the deadline"):
+        uvloop.run(perform())
 
 
 def hold_up(seconds: float) -> None:
     time.sleep(seconds)
+
+
+@pytest.mark.parametrize("size", [EACH, SIZE])
+async def test_the_time_in_which_other_downloads_have_all_the_slots_does_not_count(
+    descriptor: int, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """A small file of a checkpoint waits for the ranges of the large ones."""
+    monkeypatch.setattr(ranges, "allowance_s", lambda size: 1.0)
+    download, slots = ranged(descriptor, Whole(), slots=1)
+    await slots.acquire()
+    fetching = asyncio.create_task(download.perform(size, "sha256"))
+    done, _ = await asyncio.wait([fetching], timeout=1.2)
+    assert not done
+    slots.release()
+    assert await fetching == (size, sha256(OLD[:size]))
+
+
+async def test_a_download_that_asks_and_gets_nothing_ends_at_its_deadline(
+    descriptor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "allowance_s", lambda size: 0.01)
+    download, _ = ranged(descriptor, Answering(), slots=1)
+    with pytest.raises(StorageUnavailable, match="within the deadline"):
+        await download.perform(SIZE)
+
+
+class Whole:
+    """A client that answers each range of the object at once."""
+
+    async def get_range(self, bucket_key: Any, part: Any) -> None:
+        content = OLD[: part.arrival.size]
+        end = min(part.end, len(content))
+        extent = f"bytes {part.start}-{end - 1}/{len(content)}"
+        part.begin({"content-range": extent, "etag": '"old"'})
+        part.write(content[part.start : end])
 
 
 async def test_a_body_in_chunks_reaches_its_sink_and_the_connection_serves_again() -> None:
