@@ -32,6 +32,7 @@ from holdfast.syncer.stores.filesystems import (
     without_prefix,
     wrapped_fsspec,
 )
+from holdfast.syncer.stores.retry import moved_to
 from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
     FOLDER_ATTEMPTS,
@@ -249,6 +250,7 @@ class ArrowStore(PutsAtOnce):
                 while chunk := file.read(min(left, _CHUNK_BYTES)):
                     stream.write(chunk)
                     left -= len(chunk)
+                    moved_to(f"put {source}", size - left)
         if left:
             raise StorageUnavailable("put", path, _SHORTER)
         return size
@@ -282,6 +284,7 @@ class ArrowStore(PutsAtOnce):
                 while chunk := stream.read(_CHUNK_BYTES):
                     write_all(file.fileno(), chunk)
                     got += len(chunk)
+                    moved_to(f"get {path}", got)
             if got == size:
                 os.replace(temporary, target)
         finally:

@@ -36,6 +36,8 @@ class _Wait:
     why: str = _NOT_YET
     moved_at: float = 0.0
     moving: Callable[[], None] = lambda: None
+    # How far its parts have come, by name.
+    furthest: dict[str, int] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
 
     def restart(self) -> None:
@@ -81,6 +83,15 @@ def moved_on() -> None:
     if wait is not None and wait.loop.time() - wait.moved_at >= _MOVES_EVERY_S:
         with suppress(RuntimeError):  # the loop is closed
             wait.loop.call_soon_threadsafe(wait.extend)
+
+
+def moved_to(what: str, count: int) -> None:
+    """Like `moved_on`, if this part of the current operation has never come so far: an attempt
+    that begins again makes no progress before that."""
+    wait = _current.get()
+    if wait is not None and count > wait.furthest.get(what, 0):
+        wait.furthest[what] = count
+        moved_on()
 
 
 class Furthest:

@@ -29,7 +29,7 @@ from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, uni
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.files.unforced import BytesLost
 from holdfast.syncer.stores.owned_store import OwnedStore
-from holdfast.syncer.stores.retry import Furthest, StorageRetry
+from holdfast.syncer.stores.retry import Furthest, StorageRetry, moved_to
 from holdfast.syncer.stores.store import ObjectInfo, check_key
 
 # One per core for hashing, and a few more that wait for the disk.
@@ -207,7 +207,9 @@ class Keeper:
 
         async def get(entry: ObjectInfo, path: Path, algorithm: str | None) -> str:
             there = replace(entry, key=f"{folder}/{entry.key}")
-            return await storage.get_hashed(there, path, algorithm)
+            checksum = await storage.get_hashed(there, path, algorithm)
+            moved_to(there.key, 1)
+            return checksum
 
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import NotStored, StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.files.durable import unique
+from holdfast.syncer.stores.retry import moved_to
 from holdfast.syncer.stores.s3.checksums import ALGORITHM, CRC, SUMMED, Checksums
 from holdfast.syncer.stores.s3.client import BufferBudget
 from holdfast.syncer.stores.s3.errors import code_and_status
@@ -189,6 +190,7 @@ class Multipart:
             )
             async with self.budget.take(min(size, PART_BYTES)):
                 sent[number] = await self.send(upload, part, is_summed=is_summed)
+            moved_to(f"put {self.bucket_key['Key']}", len(sent))
 
         parts = -(-self.size // self.each)
         await for_each(send, range(1, parts + 1), at_once=_PARTS_AT_ONCE)

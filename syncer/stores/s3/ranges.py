@@ -26,6 +26,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.files import threads
 from holdfast.syncer.stores.hashed import new_digest, read_into
+from holdfast.syncer.stores.retry import moved_to
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status
 from holdfast.syncer.stores.s3.multipart import PartRequest
 from holdfast.syncer.stores.s3.slot_clock import SlotClock
@@ -63,6 +64,8 @@ class Arrival:
     size: int | None
     hasher: Any = None
     etag: str | None = None
+    # In the ranges that are complete.
+    complete_bytes: int = 0
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     # Of the disk: no other request helps.
@@ -249,6 +252,8 @@ class RangedDownload:
             try:
                 await self._ask(clock, part)
                 if part.is_complete:
+                    arrival.complete_bytes += part.got
+                    moved_to(f"get {arrival.where}", arrival.complete_bytes)
                     return
                 raise part.broken_off()
             except StorageUnavailable as error:

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.stores import arrow, fsspec_store
+from holdfast.syncer.stores import retry as retries
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.retry import StorageRetry
 from tests.syncer.stores.test_fsspec_store import Coroutines
@@ -88,6 +89,23 @@ async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
     gate.opened.set()
     await retry().until_done("put", lambda: store.put("manifest", b"newer"))
     assert await store.read("manifest") == b"newer"
+
+
+async def test_each_piece_of_a_large_file_is_progress(
+    place: Location, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file of a large model takes longer than `sync_timeout`."""
+    monkeypatch.setattr(retries, "_MOVES_EVERY_S", 0.0)
+    monkeypatch.setattr(arrow, "_CHUNK_BYTES", 1000)
+    gate.opened.set()
+    moves: list[None] = []
+    waits = StorageRetry(timeout_s=60, where="here", tell=print, moving=lambda: moves.append(None))
+    (tmp_path / "large").write_bytes(bytes(3500))
+    store = place.open_store()
+    await waits.until_done("upload", lambda: store.put("large", tmp_path / "large"))
+    assert len(moves) == 4
+    await waits.until_done("fetch", lambda: store.get("large", tmp_path / "copy"))
+    assert len(moves) == 8
 
 
 async def test_the_time_in_which_others_have_all_the_slots_is_not_the_storages(

@@ -10,7 +10,7 @@ import pytest
 from holdfast.syncer.checkpoint.manifest import hash_directory
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.stores import retry
-from holdfast.syncer.stores.retry import Furthest, StorageRetry, moved_on
+from holdfast.syncer.stores.retry import Furthest, StorageRetry, moved_on, moved_to
 
 pytestmark = pytest.mark.anyio
 
@@ -138,6 +138,27 @@ async def test_work_that_begins_again_makes_progress_only_beyond_where_it_was() 
 
     await kept.until_done("commit", attempt)
     assert len(heard) == 4
+
+
+async def test_a_part_makes_progress_only_beyond_where_it_was_in_any_attempt() -> None:
+    heard: list[None] = []
+    kept = StorageRetry(
+        timeout_s=60, where="here", tell=lambda text: None, moving=lambda: heard.append(None)
+    )
+    tries = 0
+
+    async def attempt() -> None:
+        nonlocal tries
+        tries += 1
+        for name, count in [("a", 1), ("b", 1), ("a", 2), ("b", tries)]:
+            moved_to(name, count)
+            await asyncio.sleep(0)
+        if tries < 3:
+            raise StorageUnavailable("fetch", "here", "503 Slow Down")
+
+    await kept.until_done("fetch", attempt)
+    assert len(heard) == 3 + 2
+    moved_to("a", 9)
 
 
 async def test_every_file_of_a_checkpoint_that_is_hashed_is_progress(tmp_path: Path) -> None:

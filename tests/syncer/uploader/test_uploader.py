@@ -16,6 +16,7 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal.journal import segment_name
+from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
@@ -104,6 +105,23 @@ async def test_a_fetched_checkpoint_has_its_empty_folders(kept: Kept) -> None:
     await uploader.discard([FOLDER])
     await uploader.fetch(FOLDER)
     assert tree(kept.root / FOLDER) == before
+
+
+async def test_each_file_of_a_checkpoint_that_is_fetched_is_progress(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large one takes longer than `sync_timeout`, which is for a storage that stands still."""
+    for number in range(3):
+        (kept.root / FOLDER / f"shard-{number}").write_bytes(b"weights")
+    heard: list[Any] = []
+    uploader = Uploader(kept.settings(kept.memory), heard.append)
+    await uploader.open()
+    await uploader.commit("t1", 0, FOLDER)
+    await uploader.discard([FOLDER])
+    monkeypatch.setattr(retry, "_MOVES_EVERY_S", 0.0)
+    heard.clear()
+    await uploader.fetch(FOLDER)
+    assert heard.count(["moving"]) == 4
 
 
 def reached(iteration: int, trial_id: str = "t1") -> TrialProgress:

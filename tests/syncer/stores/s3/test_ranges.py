@@ -18,6 +18,7 @@ import uvloop
 
 from holdfast.syncer.errors import StorageError, StorageUnavailable
 from holdfast.syncer.files.durable import new_file
+from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import http, ranges
 from holdfast.syncer.stores.s3.ranges import ObjectReplaced
@@ -543,6 +544,20 @@ async def test_a_download_that_asks_and_gets_nothing_ends_at_its_deadline(
     download, _ = ranged(descriptor, Answering(), slots=1)
     with pytest.raises(StorageUnavailable, match="within the deadline"):
         await download.perform(SIZE)
+
+
+async def test_each_range_that_arrives_is_progress(
+    descriptor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file of a large model takes longer than `sync_timeout`."""
+    monkeypatch.setattr(retry, "_MOVES_EVERY_S", 0.0)
+    moves: list[None] = []
+    waits = retry.StorageRetry(
+        timeout_s=60, where="s3://bucket", tell=print, moving=lambda: moves.append(None)
+    )
+    download, _ = ranged(descriptor, Whole(), slots=1)
+    await waits.until_done("fetch", lambda: download.perform(SIZE, "sha256"))
+    assert len(moves) == len(RANGES)
 
 
 class Whole:

@@ -19,9 +19,10 @@ from holdfast.syncer.errors import (
     StorageRefused,
     StorageUnavailable,
 )
+from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.client import BufferBudget
-from holdfast.syncer.stores.s3.multipart import Multipart, part_bytes
+from holdfast.syncer.stores.s3.multipart import Multipart, StoredPart, part_bytes
 from holdfast.syncer.stores.store import ObjectInfo, Store, allowance_s
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Some
@@ -458,6 +459,32 @@ async def test_a_request_larger_than_the_budget_goes_alone() -> None:
         pass
     async with budget.take(4 * MIB):
         pass
+
+
+async def test_each_part_that_is_sent_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file of a large model takes longer than `sync_timeout`."""
+    monkeypatch.setattr(retry, "_MOVES_EVERY_S", 0.0)
+    moves: list[None] = []
+    waits = retry.StorageRetry(
+        timeout_s=60, where="s3://bucket", tell=print, moving=lambda: moves.append(None)
+    )
+
+    async def send(upload: Any, part: Any, *, is_summed: bool) -> StoredPart:
+        return StoredPart(etag=f'"{part.number}"')
+
+    async def call(request: Callable[[Any], Any], deadline_s: float | None) -> Any:
+        raise AssertionError("`send` is asked instead")
+
+    upload = Multipart(
+        call=call,
+        send=send,
+        budget=BufferBudget(4 * MIB),
+        bucket_key={"Bucket": "bucket", "Key": "key"},
+        size=4 * MIB,
+        each=MIB,
+    )
+    await waits.until_done("upload", lambda: upload._send_parts({"UploadId": "u"}, {}, False))
+    assert len(moves) == 4
 
 
 def test_parts_grow_so_that_ten_thousand_suffice() -> None:
