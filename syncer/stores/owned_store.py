@@ -18,6 +18,7 @@ from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.hashed import hashing
 from holdfast.syncer.stores.plain_files import read_object
+from holdfast.syncer.stores.retry import Turns
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, PutsBatches, Store, for_each
 
 _LOOK_S = 1.0
@@ -60,7 +61,7 @@ class OwnedStore:
         self.where = where
         self._experiment_id = experiment_id
         self._parallel = parallel
-        self._slots = asyncio.Semaphore(parallel)
+        self._slots = Turns(parallel)
         self._get_hashed = hashing(store)
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -105,6 +106,35 @@ class Furthest:
         if count > self._furthest:
             self._furthest = count
             moved_on()
+
+
+class Turns:
+    """A limit of the calls at one time. A success of one is progress for all operations that wait:
+    the storage does not stand still."""
+
+    def __init__(self, at_once: int) -> None:
+        self._slots = asyncio.Semaphore(at_once)
+        self._waiting: Counter[_Wait | None] = Counter()
+        self._moved_at = 0.0
+
+    async def __aenter__(self) -> None:
+        wait = _current.get()
+        self._waiting[wait] += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting[wait] -= 1
+            if not self._waiting[wait]:
+                del self._waiting[wait]
+
+    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        self._slots.release()
+        now = time.monotonic()
+        if error_type is None and now - self._moved_at >= _MOVES_EVERY_S:
+            self._moved_at = now
+            for wait in self._waiting:
+                if wait is not None:
+                    wait.extend()
 
 
 class StorageRetry:

@@ -10,7 +10,7 @@ import pytest
 from holdfast.syncer.checkpoint.manifest import hash_directory
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.stores import retry
-from holdfast.syncer.stores.retry import Furthest, StorageRetry, moved_on, moved_to
+from holdfast.syncer.stores.retry import Furthest, StorageRetry, Turns, moved_on, moved_to
 
 pytestmark = pytest.mark.anyio
 
@@ -159,6 +159,58 @@ async def test_a_part_makes_progress_only_beyond_where_it_was_in_any_attempt() -
     await kept.until_done("fetch", attempt)
     assert len(heard) == 3 + 2
     moved_to("a", 9)
+
+
+async def test_what_succeeds_is_progress_for_those_that_wait_for_their_turn() -> None:
+    """A hundred trials save at once: the storage is busy with the others, and well."""
+    told: dict[str, int] = {"first": 0, "second": 0}
+    turns, ends = Turns(1), asyncio.Event()
+
+    def of(name: str) -> StorageRetry:
+        def moving() -> None:
+            told[name] += 1
+
+        return StorageRetry(timeout_s=60, where="here", tell=lambda text: None, moving=moving)
+
+    async def attempt() -> None:
+        async with turns:
+            await ends.wait()
+
+    first, second = (asyncio.create_task(of(name).until_done("upload", attempt)) for name in told)
+    await asyncio.sleep(0)
+    assert turns._waiting.total() == 1
+    ends.set()
+    await first
+    assert told == {"first": 0, "second": 1}
+    await second
+    assert not turns._waiting
+
+
+async def test_what_fails_is_no_progress_for_those_that_wait_for_their_turn() -> None:
+    told: list[None] = []
+    turns, fails = Turns(1), asyncio.Event()
+
+    async def refused() -> None:
+        async with turns:
+            await fails.wait()
+            raise StorageRefused("put", "key", "403")
+
+    async def waits() -> None:
+        async with turns:
+            pass
+
+    kept = StorageRetry(
+        timeout_s=60, where="here", tell=lambda text: None, moving=lambda: told.append(None)
+    )
+    failing = asyncio.create_task(waiting().until_done("upload", refused))
+    await asyncio.sleep(0)
+    other = asyncio.create_task(kept.until_done("upload", waits))
+    await asyncio.sleep(0)
+    fails.set()
+    with pytest.raises(StorageRefused):
+        await failing
+    await other
+    assert told == []
 
 
 async def test_every_file_of_a_checkpoint_that_is_hashed_is_progress(tmp_path: Path) -> None:
