@@ -390,6 +390,35 @@ def test_connections_that_say_nothing_make_room_for_one_that_does(
             assert is_cut(silent)
 
 
+def slow_at_first(read: Callable[..., Any]) -> Callable[..., Any]:
+    is_first = [True]
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        if is_first:
+            is_first.clear()
+            time.sleep(0.5)
+        return read(*arguments, **named)
+
+    return slow
+
+
+def test_what_takes_long_to_read_is_not_forgotten_while_it_is_read(
+    browser: Browser, run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a large experiment, or a long list, in slow storage: the streams go on after that."""
+    monkeypatch.setattr(following, "LINGER_S", 0.1)
+    for place, name in ((FollowedExperiment, "look"), (Place, "listing")):
+        monkeypatch.setattr(place, name, slow_at_first(getattr(place, name)))
+    with browser.stream("/api/experiments/stream") as events:
+        events.next("experiments")
+        run.report("d2a66_00001", {"loss": 0.7})
+        assert events.next("experiments")
+    with browser.stream(PATH) as events:
+        events.next("facts")
+        run.report("d2a66_00001", {"loss": 0.5})
+        assert next_trials(events).keys() == {"d2a66_00001"}
+
+
 def test_nothing_is_followed_once_nobody_has_looked_for_a_while(
     serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,7 +83,7 @@ class Watched:
         self.is_over = False
         self.changed = asyncio.Event()
         self.used_at = time.monotonic()
-        self._watchers = 0
+        self._watchers = self._readings = 0
         self._wanted = asyncio.Event()
 
     @contextmanager
@@ -95,6 +95,16 @@ class Watched:
             yield
         finally:
             self._watchers -= 1
+            self.used_at = time.monotonic()
+
+    @contextmanager
+    def being_read(self) -> Iterator[None]:
+        """Whoever waits for a read will watch, or ask again: it is not forgotten meanwhile."""
+        self._readings += 1
+        try:
+            yield
+        finally:
+            self._readings -= 1
             self.used_at = time.monotonic()
 
     async def look(self, *, at_once: bool = False) -> float:
@@ -129,7 +139,7 @@ class Watched:
                     async with asyncio.timeout(LINGER_S):
                         await self._wanted.wait()
                 except TimeoutError:
-                    if time.monotonic() - self.used_at >= LINGER_S:
+                    if not self._readings and time.monotonic() - self.used_at >= LINGER_S:
                         return
                     continue
             await asyncio.sleep(max(every_s, PAUSE_PER_CPU_S * await self._look_again()))
@@ -173,6 +183,10 @@ class WatchedExperiment(Watched):
         self._looking = asyncio.Lock()
 
     async def look(self, *, at_once: bool = False) -> float:
+        with self.being_read():
+            return await self._look(at_once)
+
+    async def _look(self, at_once: bool) -> float:
         async with self._looking:
             news, cpu_s = await self._readers.read(lambda: self._timed_news(at_once))
             if news is not None:
@@ -184,7 +198,8 @@ class WatchedExperiment(Watched):
     async def trials(self) -> bytes:
         """The answer of api/e/KEY/trials, encoded: it is large, and each page begins with it.
         Raises what a look raises."""
-        return await self._readers.read_once((self, "trials"), self._encoded_trials)
+        with self.being_read():
+            return await self._readers.read_once((self, "trials"), self._encoded_trials)
 
     def _encoded_trials(self) -> bytes:
         self.experiment.look(with_history=False)
@@ -239,10 +254,11 @@ class WatchedListing(Watched):
         self._place, self._readers = place, readers
 
     async def look(self, *, at_once: bool = False) -> float:
-        if at_once:
-            listing, data, cpu_s = await self._readers.read(self._timed)
-        else:
-            listing, data, cpu_s = await self._readers.read_once(self, self._timed)
+        with self.being_read():
+            if at_once:
+                listing, data, cpu_s = await self._readers.read(self._timed)
+            else:
+                listing, data, cpu_s = await self._readers.read_once(self, self._timed)
         shown = {name: value for name, value in listing.items() if name != "now"}
         if shown != self._shown:
             self._shown, self.data = shown, data
