@@ -144,6 +144,27 @@ def test_a_question_that_waited_behind_one_that_hangs_has_its_own_deadline(
         may_answer.set()
 
 
+def test_the_time_in_which_the_script_was_suspended_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_answer = threading.Event()
+
+    async def main() -> None:
+        clock, user_thread = Clock(monkeypatch), UserThread("stopper", deadline_s=10.0)
+        asked = asyncio.ensure_future(user_thread.ask(may_answer.wait))
+        await clock.jump(0.0)
+        await clock.jump(3600.0)
+        await clock.jump(9.0)
+        may_answer.set()
+        assert await asked
+        user_thread.close()
+
+    try:
+        asyncio.run(main())
+    finally:
+        may_answer.set()
+
+
 def test_what_waits_when_it_is_closed_is_cancelled() -> None:
     async def main() -> None:
         begun, waits = threading.Event(), threading.Event()
