@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.experiment.records import journal_writer
 from holdfast.experiment.records.journal_writer import JournalWriter, NotDurable
+from holdfast.runtime import priority
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal, read
@@ -438,3 +439,50 @@ def test_the_projector_hears_of_the_first_row_soon_and_of_those_that_follow_toge
         assert heard.scribe.sent == [["upto", 0, ends[0]], ["upto", 0, ends[2]]]
 
     asyncio.run(run())
+
+
+class LastingScribe(Scribe):
+    """A projector at its end, which uses CPU time before anybody looks."""
+
+    pid = 0
+    cpu_time_s = 1.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def kill(self) -> None:
+        self.ended.set_result("was killed")
+
+    async def close(self, *, has_finished: bool = False) -> None:
+        """It has no process."""
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_a_projector_is_not_killed_for_the_time_in_which_the_job_was_suspended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_patient: bool
+) -> None:
+    """It has written everything meanwhile, and nobody has read that yet."""
+    monkeypatch.setattr(priority, "hurry", lambda pid: None)
+
+    async def run() -> bool:
+        loop, heard = asyncio.get_running_loop(), Heard(tmp_path)
+        scribe: Any = LastingScribe()
+        monkeypatch.setattr(heard.journal_writer, "_projector", scribe)
+        now = [loop.time()]
+        monkeypatch.setattr(loop, "time", lambda: now[0])
+        writer = heard.journal_writer
+        finishing = asyncio.ensure_future(writer.finish(10.0, is_patient=is_patient))
+        while ["close"] not in scribe.sent:
+            scribe.was_sent.clear()
+            await scribe.was_sent.wait()
+        for seconds in (0.0, 3600.0):
+            now[0] += seconds
+            for _ in range(5):
+                await asyncio.sleep(0)
+        writer.on_projector(["done", True])
+        is_written = await finishing
+        await writer.close()
+        return is_written
+
+    assert asyncio.run(run())
