@@ -42,6 +42,11 @@ class Capacity:
         return {**free, "GPU": sum(self._gpus) / _UNITS} if self._gpus else free
 
     @property
+    def is_whole(self) -> bool:
+        """Whether nobody holds anything."""
+        return self.free == Capacity(self.total).free
+
+    @property
     def free_gpus(self) -> tuple[float, ...]:
         """The free share of each GPU, by its index."""
         return tuple(share / _UNITS for share in self._gpus)

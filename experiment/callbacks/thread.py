@@ -159,7 +159,9 @@ class CallbackThread:
         if thread is not None:
             self._queue.put(None)
             self._closing.set()
-            thread.join(deadline_s)
+            # Two waits: if the script is suspended, only one of them passes.
+            thread.join(deadline_s / 2)
+            thread.join(deadline_s / 2)
         for failure in self.failures:
             self._tell(str(failure), "warning")
         if thread is not None and thread.is_alive():

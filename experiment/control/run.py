@@ -11,11 +11,10 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.control.controller import Controller, ControllerParts
@@ -90,6 +89,8 @@ class Run:
         self._summarizer = Summarizer(plan.machine)
         self._controller: Controller | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        # Of the thread of `fit()`, which may come before the loop.
+        self._orders: deque[Callable[[], object]] = deque()
         # The scope of the work, later that of the end: `abort` cancels the current one.
         self._scope: asyncio.Timeout | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-controller", daemon=True)
@@ -212,9 +213,15 @@ class Run:
         uploads = self._controller.uploads if self._controller else None
         return None if uploads is None else uploads.age(wall_time())
 
-    def _soon(self, act: Any) -> None:
-        if self._loop is not None and not self.done.is_set():
-            self._loop.call_soon_threadsafe(act)
+    def _soon(self, act: Callable[[], object]) -> None:
+        self._orders.append(act)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._obey)
+
+    def _obey(self) -> None:
+        while self._orders:
+            self._orders.popleft()()
 
     def _cut_short(self) -> None:
         if self._scope is not None and not self._is_cut_short:
@@ -264,6 +271,7 @@ class Run:
 
     async def _run_async(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._obey)  # once the work has begun: only then it can be cut short
         plan = self.plan
         # Call the user's code first: if it raises, nothing has to be ended yet.
         with collecting_references() as references:

@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.forked import children_end_here
+from holdfast.runtime.connection import LATE_S
 from holdfast.trial.errors import TuneError
 
 DEADLINE_S = 300.0
@@ -35,15 +36,20 @@ class UserThread:
         Raises what the user's code raises, and TuneError at the deadline. The deadline is for one
         question: calls before it have their own.
         """
-        thread = self._ensure_thread()
-        answer = thread.put(question)
+        loop = asyncio.get_running_loop()
+        thread, call = self._ensure_thread(), Future[Any]()
+        answer = thread.put(question, call)
         try:
             while True:
-                before = thread.answered
+                before, due = thread.answered, loop.time() + self._deadline_s
                 await asyncio.wait([answer], timeout=self._deadline_s)
                 if answer.done():
                     return answer.result()
-                if thread.answered == before:
+                if loop.time() - due > LATE_S:
+                    continue  # this process was suspended
+                if thread is not self._thread and thread.running is not call:
+                    thread = self._ensure_thread()  # it was moved there: its time begins anew
+                elif thread.answered == before:
                     break
         finally:
             answer.cancel()
@@ -53,7 +59,7 @@ class UserThread:
 
     def tell(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         """Make `call` after all earlier ones."""
-        return self._ensure_thread().put(call)
+        return self._ensure_thread().put(call, Future())
 
     def tell_each(self, steps: Iterator[Any]) -> asyncio.Future[Any]:
         """As `tell`, for all of `steps`. Each has its own deadline."""
@@ -66,7 +72,7 @@ class UserThread:
                         return
                 thread.answered += 1
 
-        return thread.put(go_through)
+        return thread.put(go_through, Future())
 
     def close(self) -> None:
         """Cancel waiting calls, and do not wait for a running one."""
@@ -92,11 +98,11 @@ class _Thread:
 
     def __init__(self, name: str) -> None:
         self.answered = 0
+        self.running: Future[Any] | None = None
         self.queue: SimpleQueue[_Question | None] = SimpleQueue()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def put(self, question: Callable[[], Any]) -> asyncio.Future[Any]:
-        answer: Future[Any] = Future()
+    def put(self, question: Callable[[], Any], answer: Future[Any]) -> asyncio.Future[Any]:
         self.queue.put((question, answer))
         return asyncio.wrap_future(answer)
 
@@ -119,6 +125,7 @@ class _Thread:
     def _answer(self, question: Callable[[], Any], answer: Future[Any]) -> None:
         if not answer.set_running_or_notify_cancel():
             return
+        self.running = answer
         try:
             with children_end_here():
                 found = question()

@@ -19,6 +19,7 @@ from holdfast.experiment.progress.wording import counted, workers_lines
 from holdfast.experiment.records.place import restore_call
 from holdfast.experiment.results.trial_count import made_by_search
 from holdfast.forked import children_end_here
+from holdfast.runtime.connection import LATE_S
 from holdfast.trial.errors import TuneError
 from holdfast.trial.options import PLANNED
 from holdfast.trial.trial import Status
@@ -154,9 +155,13 @@ class Watcher:
         if self._inline is not None:
             return self._inline.work(self._run)
         # After a bell, another one has to wait; and after an order to end there is a deadline.
+        due = time.monotonic() + REFRESH_S
         if (self._is_rung or self._orders) and self._run.wait(REFRESH_S):
             return True
         if self._orders:
+            late_s = time.monotonic() - due
+            if late_s > LATE_S:  # this process was suspended, and the run with it
+                self._ends_by += late_s
             return False
         last = self._refresher
         self._is_rung = self._run.wait_for_news(last.seen, last.rest_s, last.quiet_s)

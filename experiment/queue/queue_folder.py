@@ -173,10 +173,12 @@ class QueueFolder:
     def bell(self) -> Iterator[tuple[str, int]]:
         """The name of a bell, and a descriptor that becomes readable when something has
         changed."""
-        path = self.path / f"{_BELL}{os.getpid()}-{secrets.token_hex(4)}"
-        os.mkfifo(path, 0o600)
-        descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        name = f"{_BELL}{os.getpid()}-{secrets.token_hex(4)}"
+        path, hidden = self.path / name, self.path / f".new{name}"
+        os.mkfifo(hidden, 0o600)
+        descriptor = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
+            os.rename(hidden, path)  # only now: `ring` removes a bell that nobody has open
             yield path.name, descriptor
         finally:
             path.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.runtime import priority
+from holdfast.runtime.connection import LATE_S
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
@@ -90,7 +91,7 @@ class JournalWriter:
         """Append records in one write. Raises JournalFull."""
         self._journal.append(payloads)
         self._arm()
-        if self._nudge_timer is None:
+        if self._nudge_timer is None and not self._is_closing:
             due_s = max(self._loop.time() + _NUDGE_S, self._nudged_s + _NEXT_NUDGE_S)
             self._nudge_timer = self._loop.call_at(due_s, self._nudge)
 
@@ -129,7 +130,7 @@ class JournalWriter:
         """From now on, also in a current sync, wait at most this long for a disk that does not
         answer."""
         self._deadline_s = min(self._deadline_s, deadline_s)
-        if self._waiting is not None:
+        if self._waiting is not None and not self._waiting.expired():
             until = self._loop.time() + self._deadline_s
             self._waiting.reschedule(min(until, self._waiting.when() or until))
 
@@ -252,7 +253,7 @@ class JournalWriter:
             self._fail(error)
 
     def _nudge(self) -> None:
-        self._nudge_timer = None
+        self._disarm_nudge()
         self._nudged_s = self._loop.time()
         position = self._journal.position
         self._projector.send(["upto", position.segment, position.offset])
@@ -317,8 +318,10 @@ class JournalWriter:
         while not (done.done() or ended.done()):
             heard = self._heard = self._loop.create_future()
             ends: list[asyncio.Future[Any]] = [ended, done, heard]
+            due = self._loop.time() + patience_s
             await asyncio.wait(ends, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-            if any(end.done() for end in ends):
+            was_suspended = self._loop.time() - due > LATE_S  # it may not have read the news yet
+            if was_suspended or any(end.done() for end in ends):
                 continue
             used_before_s, used_s = used_s, self._projector.cpu_time_s
             looks += 1
@@ -331,10 +334,14 @@ class JournalWriter:
             self.written = self.position
         return is_written
 
-    def _cancel_timers(self) -> None:
-        self._disarm()
+    def _disarm_nudge(self) -> None:
         if self._nudge_timer is not None:
             self._nudge_timer.cancel()
+            self._nudge_timer = None
+
+    def _cancel_timers(self) -> None:
+        self._disarm()
+        self._disarm_nudge()
 
     async def close(self) -> None:
         """Flush and close the journal, after the last sync."""

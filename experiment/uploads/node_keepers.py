@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from holdfast.dataclass import dataclass
 from holdfast.experiment.uploads.host import UploadsHost
 from holdfast.experiment.uploads.questions import StorageQuestions
+from holdfast.runtime.connection import LATE_S
 from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import StorageUnavailable
 
@@ -87,11 +88,18 @@ class NodeKeepers:
 
     def join(self, node: str) -> None:
         """A node is there; its keeper says next whether it sees the storage."""
-        late = f"its keeper did not answer within {SEEN_WITHIN_S:g} s"
-        self._nodes[node] = _Node(
-            sees=self._loop.create_future(),
-            timer=self._loop.call_later(SEEN_WITHIN_S, partial(self.decide, node, late)),
-        )
+        self._nodes[node] = _Node(sees=self._loop.create_future(), timer=self._await(node))
+
+    def _await(self, node: str) -> asyncio.TimerHandle:
+        due = self._loop.time() + SEEN_WITHIN_S
+        return self._loop.call_at(due, self._on_silence, node, due)
+
+    def _on_silence(self, node: str, due: float) -> None:
+        if self._loop.time() - due > LATE_S:
+            # This process was suspended. What the keeper has answered is not read yet.
+            self._nodes[node].timer = self._await(node)
+        else:
+            self.decide(node, f"its keeper did not answer within {SEEN_WITHIN_S:g} s")
 
     def leave(self, node: str) -> None:
         """A node is gone, and everything that was on it."""

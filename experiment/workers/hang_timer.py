@@ -1,10 +1,17 @@
 """Deadlines that detect hanging workers: between a worker's reports, and of ranks that wait for
-others."""
+others.
+
+If a timer fires late, this process was suspended, or the machine is overloaded. The workers may
+have been suspended, too, or have sent messages that are not read yet: they get the whole time
+again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+
+from holdfast.runtime.connection import LATE_S
 
 
 class HangTimer:
@@ -28,23 +35,30 @@ class HangTimer:
         loop = asyncio.get_running_loop()
         self._since = loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(self._timeout_s, self._look, self._timeout_s)
+            self._await(self._timeout_s, self._timeout_s)
 
     def end(self) -> None:
         """Stop measuring: user code waits for an answer."""
         self._since = None
 
-    def _look(self, timeout_s: float) -> None:
+    def _await(self, left_s: float, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + left_s
+        self._timer = loop.call_at(due, self._look, due, timeout_s)
+
+    def _look(self, due: float, timeout_s: float) -> None:
         self._timer = None
         if self._since is None:
             return  # the next `begin` starts it again
-        loop = asyncio.get_running_loop()
-        left_s = self._since + timeout_s - loop.time()
+        now = asyncio.get_running_loop().time()
+        if now - due > LATE_S:
+            self._since = now
+        left_s = self._since + timeout_s - now
         if left_s <= 0:
             self._since = None
             self._on_end()
         else:
-            self._timer = loop.call_later(left_s, self._look, timeout_s)
+            self._await(left_s, timeout_s)
 
 
 class GroupTimer:
@@ -63,7 +77,9 @@ class GroupTimer:
 
     def arm(self, seconds: float, then: Callable[[], None], *, since: float | None = None) -> None:
         self.since = since
-        self._handle = asyncio.get_running_loop().call_later(seconds, self._fire, then)
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        self._handle = loop.call_at(due, self._fire, due, seconds, then)
 
     def disarm(self) -> None:
         self.since = None
@@ -71,6 +87,9 @@ class GroupTimer:
             self._handle.cancel()
             self._handle = None
 
-    def _fire(self, then: Callable[[], None]) -> None:
+    def _fire(self, due: float, seconds: float, then: Callable[[], None]) -> None:
         self._handle = None
-        then()
+        if asyncio.get_running_loop().time() - due > LATE_S:
+            self.arm(seconds, then, since=self.since)
+        else:
+            then()

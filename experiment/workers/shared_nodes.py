@@ -52,11 +52,20 @@ class SharedNodes:
             return any(other is not run for other in runs)
 
     def leave(self, key: Key, run: RunNodeShares) -> None:
-        """The run has no agent there any more, and holds nothing."""
+        """The run has no agent there any more, and holds nothing. What it was just granted is
+        still on its way to it, and comes back later."""
         with self._lock:
             self._runs[key].remove(run)
             if not self._runs[key]:
-                del self._runs[key], self._capacities[key]
+                del self._runs[key]
+            self._forget([key])
+
+    def _forget(self, keys: Sequence[Key]) -> None:
+        """Forget those of these machines that no run uses."""
+        for key in keys:
+            capacity = self._capacities.get(key)
+            if capacity is not None and key not in self._runs and capacity.is_whole:
+                del self._capacities[key]
 
     def machines(self) -> list[Machine]:
         """Those on which a run has an agent now, named as in the first such run."""
@@ -64,7 +73,7 @@ class SharedNodes:
             return [
                 Machine(runs[0].name_of(key), key[0], "", capacity.total, capacity.free)
                 for key, capacity in self._capacities.items()
-                if (runs := self._runs[key])
+                if (runs := self._runs.get(key))
             ]
 
     def take(self, request: PlacesRequest) -> Allocation | None:
@@ -79,6 +88,7 @@ class SharedNodes:
             for key, place in zip(keys, allocation.places, strict=True):
                 self._capacities[key].give_back(place)
             served = self._serve()
+            self._forget(keys)
         for request, found in served:
             request.granted(found)
 
@@ -125,6 +135,7 @@ class RunNodeShares:
         self._shared = shared
         self._keys: dict[str, Key] = {}  # of all nodes, also of those that have left
         self._there: set[str] = set()
+        self._entered: list[Key] = []
 
     def join(
         self, node: str, hostname: str, gpus: Sequence[str], resources: Mapping[str, float]
@@ -135,6 +146,7 @@ class RunNodeShares:
             number += 1
         self._keys[node] = key
         self._there.add(node)
+        self._entered.append(key)
         return self._shared.enter(key, resources, self)
 
     def name_of(self, key: Key) -> str:
@@ -163,9 +175,8 @@ class RunNodeShares:
 
     def close(self) -> None:
         """The run holds nothing any more."""
-        for key in self._keys.values():
-            self._shared.leave(key, self)
-        self._keys.clear()
+        while self._entered:
+            self._shared.leave(self._entered.pop(), self)
         self._there.clear()
 
 

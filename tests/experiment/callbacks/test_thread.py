@@ -290,3 +290,27 @@ def test_a_state_that_cannot_be_loaded_is_reported_and_the_run_continues(run: Ru
     thread.close(DEADLINE_S)
     assert "Recorder.set_state" in run.told[0][0]
     assert len(recorder.results) == 1
+
+
+def test_the_time_in_which_a_script_was_suspended_is_none_that_a_callback_took(
+    run: Run, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Held(Callback):
+        def on_trial_start(self, *_: Any, **__: Any) -> None:
+            gate.wait()
+
+    thread = run.started(Held())
+    run.feed(suggestion(), started())
+    join, waits = threading.Thread.join, 0
+
+    def join_suspended(joined: threading.Thread, timeout: float | None = None) -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 1:  # suspended until its time is over
+            return
+        gate.set()
+        join(joined, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", join_suspended)
+    thread.close(DEADLINE_S)
+    assert thread.failures == []

@@ -103,6 +103,68 @@ def test_what_waits_behind_a_question_that_hangs_is_not_lost(never: threading.Ev
     asyncio.run(main())
 
 
+class Clock:
+    """The clock of the running loop, which only the test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        self.now = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: self.now)
+
+    async def jump(self, seconds: float) -> None:
+        """Let this time pass, and the loop do what is due then."""
+        self.now += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def test_a_question_that_waited_behind_one_that_hangs_has_its_own_deadline(
+    never: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_answer = threading.Event()
+
+    async def main() -> None:
+        clock, user_thread = Clock(monkeypatch), UserThread("stopper", deadline_s=10.0)
+        hangs = asyncio.ensure_future(user_thread.ask(never.wait))
+        await clock.jump(0.0)
+        await clock.jump(1.0)
+        waits = asyncio.ensure_future(user_thread.ask(may_answer.wait))
+        await clock.jump(0.0)
+        await clock.jump(9.0)
+        with pytest.raises(TuneError):
+            await hangs
+        await clock.jump(1.5)  # the deadline of the second question, if it counted from the start
+        may_answer.set()
+        assert await waits
+        user_thread.close()
+
+    try:
+        asyncio.run(main())
+    finally:
+        may_answer.set()
+
+
+def test_the_time_in_which_the_script_was_suspended_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_answer = threading.Event()
+
+    async def main() -> None:
+        clock, user_thread = Clock(monkeypatch), UserThread("stopper", deadline_s=10.0)
+        asked = asyncio.ensure_future(user_thread.ask(may_answer.wait))
+        await clock.jump(0.0)
+        await clock.jump(3600.0)
+        await clock.jump(9.0)
+        may_answer.set()
+        assert await asked
+        user_thread.close()
+
+    try:
+        asyncio.run(main())
+    finally:
+        may_answer.set()
+
+
 def test_what_waits_when_it_is_closed_is_cancelled() -> None:
     async def main() -> None:
         begun, waits = threading.Event(), threading.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.experiment.control import watch as watch_module
 from holdfast.experiment.control.watch import Refresher, watch
 from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.log_view import LogView, SilentView
@@ -158,6 +160,37 @@ def test_a_run_that_a_person_stops_ends_as_after_a_ctrl_c(at_its_end: bool) -> N
     assert (told in shown) is not at_its_end
     assert ("warning: Stopped by ann (page)\n" in shown) is at_its_end
     assert "To resume: holdfast resume /results/exp\n" in shown
+
+
+class Suspended(Ending):
+    """A run that is suspended for an hour (Ctrl-Z) while it ends."""
+
+    is_aborted = False
+
+    def __init__(self) -> None:
+        super().__init__(Status.RUNNING)
+        self.now = 0.0
+
+    def wait(self, timeout_s: float) -> bool:
+        has_ended = super().wait(timeout_s)
+        self.now += 3600.0 if self.waits == 2 else timeout_s
+        return has_ended
+
+    def abort(self) -> None:
+        pytest.fail("it had no time to end")
+
+
+def test_the_time_in_which_an_end_was_suspended_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run: Any = Suspended()
+    monkeypatch.setattr(
+        watch_module, "time", SimpleNamespace(**{**vars(time), "monotonic": lambda: run.now})
+    )
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        watch(run, LogView(stream), FACTS)
+    assert "Killing all" not in stream.getvalue()
 
 
 def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> None:

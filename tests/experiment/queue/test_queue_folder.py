@@ -98,3 +98,17 @@ def test_a_runner_hears_of_changes(folder: QueueFolder) -> None:
     os.mkfifo(folder.path / ".bell-left")
     folder.ring()
     assert not (folder.path / ".bell-left").exists()
+
+
+def test_a_job_that_is_added_while_a_runner_starts_takes_no_bell_away(
+    folder: QueueFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkfifo
+
+    def made(path: Path, mode: int) -> None:
+        make(path, mode)
+        add(folder)
+
+    monkeypatch.setattr(os, "mkfifo", made)
+    with folder.bell() as (name, _):
+        assert folder.has_runner(name)

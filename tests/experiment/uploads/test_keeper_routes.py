@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 import pytest
 
 from holdfast.experiment.records.journal_writer import JournalWriter
+from holdfast.experiment.uploads import node_keepers
 from holdfast.experiment.uploads.node_answers import checked
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.runtime.restarting_service import RestartingService
@@ -382,3 +383,25 @@ async def test_an_answer_to_another_question_is_refused() -> None:
         desk.routes.on_kept("a", ["found", "t0/0", []])
     desk.routes.on_kept("a", ["fetched", "t0/0", "gone"])
     assert await asked == "gone"
+
+
+async def test_a_node_is_not_blind_because_the_script_was_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its keeper has answered meanwhile, and nobody has read it yet."""
+    desk, loop = Desk(), asyncio.get_running_loop()
+    now = [loop.time()]
+    monkeypatch.setattr(loop, "time", lambda: now[0])
+    desk.routes.node_joined("late")
+    now[0] += 3600.0
+    for _ in range(3):
+        await asyncio.sleep(0)
+    nodes = desk.uploads.nodes
+    assert nodes.sees_storage("late") is None
+    nodes.decide("late", "")
+    assert nodes.sees_storage("late")
+    desk.routes.node_joined("silent")
+    now[0] += node_keepers.SEEN_WITHIN_S + 0.1
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert "did not answer within 120 s" in nodes.refusal("silent")

@@ -447,3 +447,21 @@ async def test_who_waits_for_storage_hears_of_its_own_checkpoint_alone(
     desk.uploads.on_uploader(message)
     assert len(heard) == 1
     assert told in heard[0]
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+async def test_the_time_in_which_a_job_was_suspended_is_none_that_storage_took(
+    monkeypatch: pytest.MonkeyPatch, is_patient: bool
+) -> None:
+    """The uploader has answered meanwhile, and nobody has read it yet."""
+    loop, desk = asyncio.get_running_loop(), Desk(is_remote=True)
+    now = [loop.time()]
+    monkeypatch.setattr(loop, "time", lambda: now[0])
+    closing = asyncio.ensure_future(desk.uploads.close(10.0, is_patient=is_patient))
+    for seconds in (0.0, 3600.0, 14.0):
+        now[0] += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert not closing.done()
+    desk.uploads.on_uploader(["closed", []])
+    assert await closing == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.experiment.workers.shared_nodes import PlacesRequest, RunNodeShares, SharedNodes
 from holdfast.trial.resources import Allocation, Place
 
@@ -112,3 +114,27 @@ def test_a_run_that_counts_more_cpus_on_a_machine_gets_them() -> None:
     assert second.joins("a", cpus=4.0)
     wanted = Allocation(amounts={}, places=(Place(node="a", amounts={"CPU": 4.0}),))
     assert isinstance(second.shares.take(wanted, second.granted.append), Allocation)
+
+
+@pytest.mark.parametrize("is_first_there", [True, False])
+def test_what_was_on_its_way_to_a_run_that_ended_meanwhile_is_free_again(
+    is_first_there: bool,
+) -> None:
+    """The thread of one run grants it, and that of the other hears of it only later."""
+    shared = SharedNodes()
+    first, second = Run(shared, "a"), Run(shared, "a")
+    held = [first.held(("a", 0)), first.held(("a", 1))]
+    waiting = second.waits(("a", 0))
+    for one in held:
+        first.shares.give_back(one)
+    assert not second.shares.cancel(waiting)
+    second.shares.close()
+    if not is_first_there:
+        first.shares.close()
+    third = Run(shared, "a")
+    assert third.shared_with == [is_first_there]
+    third.held(("a", 0))
+    late = third.waits(("a", 0))
+    second.shares.give_back(second.granted[0])
+    assert not third.shares.cancel(late)
+    assert [gpus(allocation) for allocation in third.granted] == [[(0,)]]
