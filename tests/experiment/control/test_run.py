@@ -70,7 +70,7 @@ def test_an_order_to_end_that_comes_before_the_loop_runs_is_obeyed(
     run.start()
     getattr(run, order)()
     may_begin.set()
-    has_ended = run.wait(10)
+    has_ended = run.wait(60)
     run.may_end.set()
     run.join()
     assert has_ended

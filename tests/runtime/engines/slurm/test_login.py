@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.runtime.engines import started
 from holdfast.runtime.engines.engine import EngineFailed
+from holdfast.runtime.engines.slurm import login as login_module
 from holdfast.runtime.engines.slurm.client import Deadlines
 from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
 from holdfast.runtime.engines.slurm.terms import KIND, SlurmTerms
@@ -233,8 +234,11 @@ async def test_jobs_that_are_cancelled_again_and_again_are_not_replaced_without_
     await login.is_empty()
 
 
-async def test_the_host_gets_the_cause_of_a_loss_when_it_asks(login: Login) -> None:
-    engine = await login.open(look_s=PATIENCE_S)
+async def test_the_host_gets_the_cause_of_a_loss_when_it_asks(
+    login: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_module, "_ASKED_S", 2 * PATIENCE_S)
+    engine = await login.open(look_s=10 * PATIENCE_S)
     engine.want(KIND, 1)
     (agent,) = await login.agents(1)
     await login.waits_for()
