@@ -500,15 +500,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 @pytest.mark.process
 @pytest.mark.smoke
 def test_a_search_that_is_killed_chooses_what_it_would_have_chosen(bench: Bench) -> None:
-    started(bench, "optuna_search", "--samples", "15", name="whole").succeeds()
-    killed_and_gone_on(bench, "optuna_search", "--samples", "15", at="12 2")
+    started(bench, "search/optuna_search", "--samples", "15", name="whole").succeeds()
+    killed_and_gone_on(bench, "search/optuna_search", "--samples", "15", at="12 2")
     assert drawn(bench) == drawn(bench, "whole")
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("example", ["limiter", "repeater", "optuna_define_by_run"])
 def test_the_examples_continue_after_a_kill(bench: Bench, example: str) -> None:
-    script = killed_and_gone_on(bench, example, "--samples", "6", at="4 2")
+    script = killed_and_gone_on(bench, f"search/{example}", "--samples", "6", at="4 2")
     assert "6 trials, the best loss is" in script.stdout
 
 
