@@ -123,7 +123,7 @@ class Channel:
         if fd < 0:
             return
         if not self._sending.acquire(blocking=False):
-            _shut_down(fd)
+            shut_down(fd, socket.SHUT_RDWR)
             self._sending.acquire()
         try:
             os.close(fd)
@@ -136,7 +136,7 @@ class Channel:
             os.close(fd)
 
 
-def _shut_down(fd: int) -> None:
-    """Let calls of other threads for this connection return."""
+def shut_down(fd: int, how: int) -> None:
+    """Shut down the socket of a descriptor; calls of other threads for it return."""
     with suppress(OSError), socket.socket(fileno=os.dup(fd)) as sock:
-        sock.shutdown(socket.SHUT_RDWR)
+        sock.shutdown(how)

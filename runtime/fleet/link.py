@@ -12,13 +12,12 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
 from holdfast.forked import close_in_children
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.process_exits import happens
-from holdfast.runtime.transport import CHUNK_BYTES, readable
+from holdfast.runtime.transport import CHUNK_BYTES, readable, shut_down
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Decoder, Message, encode
 
 # A message of a worker, with the worker's name around it.
@@ -218,8 +217,7 @@ class Link:
         if self._writes != self._reads:
             os.close(self._writes)
         else:
-            with suppress(OSError), socket.socket(fileno=os.dup(self._writes)) as sock:
-                sock.shutdown(socket.SHUT_WR)
+            shut_down(self._writes, socket.SHUT_WR)
         self._writes = -1
 
     def _on_readable(self) -> None:

@@ -95,19 +95,6 @@ def moved_to(what: str, count: int) -> None:
         moved_on()
 
 
-class Furthest:
-    """Progress of an operation that may start over: only new maxima count, so that an operation
-    that fails again and again reaches its deadline."""
-
-    def __init__(self) -> None:
-        self._furthest = 0
-
-    def reached(self, count: int) -> None:
-        if count > self._furthest:
-            self._furthest = count
-            moved_on()
-
-
 class Turns:
     """A limit of the calls at one time. A success of one is progress for all operations that wait:
     the storage does not stand still."""

@@ -29,7 +29,7 @@ from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, uni
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.files.unforced import BytesLost
 from holdfast.syncer.stores.owned_store import OwnedStore
-from holdfast.syncer.stores.retry import Furthest, StorageRetry, moved_to
+from holdfast.syncer.stores.retry import StorageRetry, moved_to
 from holdfast.syncer.stores.store import ObjectInfo, check_key
 
 # One per core for hashing, and a few more that wait for the disk.
@@ -93,7 +93,7 @@ class Keeper:
             self._report(trial_id, index, problem and f"{directory} is gone, and {problem}")
             return
         written = await self._read_once(
-            trial_id, index, folder, lambda furthest: self._seal(directory, progress, furthest)
+            trial_id, index, folder, lambda: self._seal(directory, progress)
         )
         if written is None:
             return
@@ -109,18 +109,15 @@ class Keeper:
         self._tell(["committed", trial_id, index])
 
     async def _read_once(
-        self, trial_id: str, index: int, folder: str, seal: Callable[[Furthest], Manifest]
+        self, trial_id: str, index: int, folder: str, seal: Callable[[], Manifest]
     ) -> Manifest | None:
         """The result of `seal`, which forces a checkpoint to the disk. Reports it if its bytes are
         lost."""
-        furthest = Furthest()
         try:
             # A thousand trials may save at once. Only a few checkpoints are read at a time, and
             # the deadline of each begins then.
             async with self._sealing:
-                return await self._retry.until_done(
-                    f"commit {folder}", lambda: threads.call(lambda: seal(furthest))
-                )
+                return await self._retry.until_done(f"commit {folder}", lambda: threads.call(seal))
         except BytesLost as error:
             self._tell(["lost", trial_id, index, str(error)])
             return None
@@ -151,19 +148,17 @@ class Keeper:
             return str(error)
         return ""
 
-    def _seal(
-        self, directory: Path, progress: TrialProgress | None, furthest: Furthest
-    ) -> Manifest:
+    def _seal(self, directory: Path, progress: TrialProgress | None) -> Manifest:
         """Force a checkpoint to the disk, and write the manifest last."""
-        return manifest.write(directory, self._hashed(directory, furthest), progress=progress)
+        return manifest.write(directory, self._hashed(directory), progress=progress)
 
-    def _hashed(self, directory: Path, furthest: Furthest) -> Manifest:
+    def _hashed(self, directory: Path) -> Manifest:
         """Force the checkpoint's name to the disk, which staging has only renamed. Then hash the
         files and force them to the disk."""
         with os_errors("commit", str(directory)):
             for above in (directory.parent, self._settings.root):
                 fsync_dir(above)
-        return manifest.hash_directory(directory, on_file=furthest.reached)
+        return manifest.hash_directory(directory, on_file=lambda count: moved_to("commit", count))
 
     async def _look_for(self, folder: str) -> None:
         """Raise NotStored or ManifestMismatch unless the checkpoint is complete in storage."""

@@ -24,7 +24,7 @@ from holdfast.syncer.errors import NotStored
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique
 from holdfast.syncer.files.tree import MANIFEST_NAME
-from holdfast.syncer.stores.retry import Furthest, StorageRetry
+from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.syncer.uploader.keeper import Keeper
 
 # How long the storage may take to be visible on a node, which asks before its first trial.
@@ -86,9 +86,7 @@ class NodeKeeper(Keeper):
         if not directory.exists():
             self._tell(["lost", trial_id, index, f"{directory} is gone"])
             return
-        hashed = await self._read_once(
-            trial_id, index, folder, lambda furthest: self._hashed(directory, furthest)
-        )
+        hashed = await self._read_once(trial_id, index, folder, lambda: self._hashed(directory))
         if hashed is None:
             return
         files = {name: fact for name, fact in hashed.files.items() if name not in left_out}
@@ -108,7 +106,7 @@ class NodeKeeper(Keeper):
         user copies it. Raises StorageError or OSError."""
         directory = self._settings.root / folder
         if directory.is_dir() and not (directory / MANIFEST_NAME).exists():
-            await threads.call(lambda: self._seal(directory, progress, Furthest()))
+            await threads.call(lambda: self._seal(directory, progress))
 
     async def mirror(self, trials: Sequence[str], *, artifacts: bool) -> None:
         """Upload the output of the trials in these folders, and with `artifacts` their other

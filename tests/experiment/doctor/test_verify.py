@@ -1,4 +1,4 @@
-"""What the doctor finds on one machine, what is no damage, and that a look changes nothing."""
+"""What the doctor finds on one machine and what it lets pass; a look changes nothing."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_no_sync_begins_after_the_end(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_projector_that_is_told_again_hears_nothing_after_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that replaces another is told at once, while a timer would do so later."""
+    """One that replaces another hears it at once, although a timer is set for later."""
 
     async def run() -> list[asyncio.TimerHandle]:
         loop = asyncio.get_running_loop()
