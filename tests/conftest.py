@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast.experiment.folder.listed_place import listed_file
 from tests.rig.bench import Bench, workbench
 from tests.rig.nodes import slurm as slurm_rig
 from tests.rig.nodes.machines import Machines, machines, missing
@@ -88,6 +89,12 @@ def _home_stays_as_it_is(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     for name in names:
         os.environ.pop(name, None)
     os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def _no_place_is_remembered(_home_stays_as_it_is: None) -> None:
+    """A name that one test looks for may be similar to one that another test has run."""
+    listed_file(os.environ).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

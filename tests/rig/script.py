@@ -421,15 +421,16 @@ def _wait_for_exiting(within_s: float) -> None:
     """Wait for all processes that are just exiting.
 
     The kernel takes away their memory first, and with it the environment that tells whose they
-    are. A moment later it closes their files and releases their locks.
+    are. A moment later it closes their files and releases their locks; or not yet, if a thread
+    waits for a disk: then the process is a zombie already, but its pidfd is not readable.
     """
     for pid in _pids():
         pidfd = _pidfd(pid)
         if pidfd is None:
             continue
         with suppress(OSError):
-            state, *facts = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-            if int(facts[5]) & _EXITING and state != "Z":
+            facts = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+            if int(facts[6]) & _EXITING:
                 select.select([pidfd], [], [], within_s)
         os.close(pidfd)
 

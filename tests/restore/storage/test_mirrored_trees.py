@@ -40,7 +40,9 @@ def killed(bench: Bench, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def resume_lines(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     assert main(list(words)) == 0
-    lines = capsys.readouterr().out.splitlines()
+    text = capsys.readouterr().out
+    print(text)  # for a failure of the test
+    lines = text.splitlines()
     return [line.strip() for line in lines if line.startswith("  holdfast resume")]
 
 
