@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
+from holdfast.runtime.engines import bound
 
 READY_S = 60.0
 _STOP_S = 5.0
@@ -202,12 +203,12 @@ def served(
     stop_s: float = _STOP_S,
 ) -> Iterator[tuple[int, int]]:
     """Run a server; yields the port in its log, at the `address`, and its process id. Ended with
-    its children.
+    its children; the kernel ends it with a test process that is killed.
 
     Raises RuntimeError with the end of its log if it does not start.
     """
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", bound.MODULE, str(os.getpid()), *command],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
