@@ -3,5 +3,6 @@
 It knows no trials. Start reading at `launcher.py` (the interface) and `local_launcher.py` (the
 launcher of this machine), then `worker.py` (a worker's process) and `connection.py`. `warm/` forks
 workers from a process that has imported the user's modules; `service.py` runs the processes behind
-the controller. `tasks.py` is the task group that owns every task of a run.
+the controller. `tasks.py` is the task group that owns every task of a run. `objects/` has the
+objects that processes share.
 """

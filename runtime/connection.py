@@ -11,14 +11,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from holdfast.forked import close_in_children
+from holdfast.late import is_late
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import CHUNK_BYTES, readable
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 
 # How long the other end may pause in the middle of a message.
 REST_S = 60.0
-# If a timer fires this late, this process was suspended, and the others may have been, too.
-LATE_S = 1.0
 # Process, user and group of a sender, from the kernel (`struct ucred`).
 _CRED = struct.Struct("iii")
 
@@ -187,10 +186,9 @@ class Connection:
         self._rest_timer = self._loop.call_at(due, self._look_for_rest, self._received, due)
 
     def _look_for_rest(self, received: int, due: float) -> None:
-        """Read what has arrived before judging. If this process was suspended, the other end may
-        have been, too, and gets the whole time again."""
+        """Read what has arrived before judging. If this process was suspended, begin again."""
         self._rest_timer = None
-        was_late = self._loop.time() - due > LATE_S
+        was_late = is_late(due, self._loop.time())
         self.drain()
         if not (self.is_open and self._decoder.is_within) or self._rest_timer is not None:
             return

@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.runtime import process_control
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
 from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
-from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, still_there, survives
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S, still_there, survives
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.usage.used import Spent, Used, read_spent

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from holdfast.runtime.deadlines import happens
+
 EXIT_DEADLINE_S = 5.0
 
 
@@ -68,18 +70,6 @@ def survives(pid: int) -> bool:
     except psutil.Error:
         return False
     return pid != os.getpid() and status not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-
-
-async def happens(event: asyncio.Event, within_s: float) -> bool:
-    """Wait for the event. Returns False if it is not set within `within_s` seconds.
-
-    If this process was late itself, the event may have come in the same turn of the loop as the
-    deadline: then it has happened.
-    """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(within_s):
-            await event.wait()
-    return event.is_set()
 
 
 def _pidfd(pid: int) -> int | None:

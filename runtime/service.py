@@ -17,10 +17,11 @@ from holdfast import started_by_import
 from holdfast.forked import close_in_children
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.interpreter import start_child
 from holdfast.runtime.process_control import Title
-from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, on_end, reaped
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S, on_end, reaped
 from holdfast.runtime.safe_text import message_of, type_name
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message

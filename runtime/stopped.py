@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Iterable
 
 from holdfast.dataclass import dataclass
+from holdfast.late import is_late
 from holdfast.runtime import process_control
-from holdfast.runtime.connection import LATE_S
 
 # The number of looks per deadline; each takes 20 µs per process.
 _LOOKS = 4
@@ -63,8 +63,7 @@ class StoppedWatch:
 
     def look(self, due: float, now: float) -> None:
         """Look once. `due` is the planned time, `now` the actual one."""
-        if now - due > LATE_S:
-            # This process was suspended itself, and the others may have been, too.
+        if is_late(due, now):
             self._since.clear()
         stopped = {one.pid: one for one in self._watched() if self._is_stopped(one.pid)}
         self._since = {pid: self._since.get(pid, now) for pid in stopped}

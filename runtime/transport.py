@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Protocol
 
 from holdfast.forked import close_in_children
+from holdfast.late import is_late
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 
 # Smaller than the allocations that malloc maps separately: with 256 KiB, each message took four
 # more system calls and a TLB flush on every core, and the rate dropped to a third.
 CHUNK_BYTES = 1 << 16
-_LATE_S = 1.0
 
 
 def readable(fd: int, timeout_s: float) -> bool:
@@ -107,8 +107,8 @@ class Channel:
         again. Raises WireError."""
         began = time.monotonic()
         while not readable(self._fd, rest_s):
-            began, before = time.monotonic(), began
-            if began - before < rest_s + _LATE_S:
+            began, due = time.monotonic(), began + rest_s
+            if not is_late(due, began):
                 raise WireError(
                     f"the other end stopped in the middle of a message for {rest_s:g} s"
                 )

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast import ray_path
 from holdfast.experiment.folder.listed_place import listed_file
 from tests.rig.bench import Bench, workbench
 from tests.rig.nodes import slurm as slurm_rig
@@ -92,9 +93,12 @@ def _home_stays_as_it_is(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 @pytest.fixture(autouse=True)
-def _no_place_is_remembered(_home_stays_as_it_is: None) -> None:
-    """A name that one test looks for may be similar to one that another test has run."""
+def _no_test_remembers_another(_home_stays_as_it_is: None) -> Iterator[None]:
+    """A name that one test looks for may be similar to one that another test has run; and a
+    restore of what a script with `import ray` began lets `import ray` mean holdfast."""
     listed_file(os.environ).unlink(missing_ok=True)
+    yield
+    ray_path.deactivate()
 
 
 @pytest.fixture(scope="session", autouse=True)

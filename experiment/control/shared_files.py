@@ -12,7 +12,7 @@ from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules, size_text
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.runtime.fleet.delivery import SharedFile
-from holdfast.runtime.object_folder import TemporaryFolder
+from holdfast.runtime.objects.object_folder import TemporaryFolder
 
 
 class PackedFolder:

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.forked import children_end_here
-from holdfast.runtime.connection import LATE_S
+from holdfast.runtime.deadlines import first_of
 from holdfast.trial.errors import TuneError
 
 DEADLINE_S = 300.0
@@ -36,17 +36,13 @@ class UserThread:
         Raises what the user's code raises, and TuneError at the deadline. The deadline is for one
         question: calls before it have their own.
         """
-        loop = asyncio.get_running_loop()
         thread, call = self._ensure_thread(), Future[Any]()
         answer = thread.put(question, call)
         try:
             while True:
-                before, due = thread.answered, loop.time() + self._deadline_s
-                await asyncio.wait([answer], timeout=self._deadline_s)
-                if answer.done():
+                before = thread.answered
+                if await first_of([answer], self._deadline_s):
                     return answer.result()
-                if loop.time() - due > LATE_S:
-                    continue  # this process was suspended
                 if thread is not self._thread and thread.running is not call:
                     thread = self._ensure_thread()  # it was moved there: its time begins anew
                 elif thread.answered == before:

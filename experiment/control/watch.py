@@ -19,7 +19,7 @@ from holdfast.experiment.progress.wording import counted, workers_lines
 from holdfast.experiment.records.place import restore_call
 from holdfast.experiment.results.trial_count import made_by_search
 from holdfast.forked import children_end_here
-from holdfast.runtime.connection import LATE_S
+from holdfast.late import is_late
 from holdfast.trial.errors import TuneError
 from holdfast.trial.options import PLANNED
 from holdfast.trial.trial import Status
@@ -159,9 +159,9 @@ class Watcher:
         if (self._is_rung or self._orders) and self._run.wait(REFRESH_S):
             return True
         if self._orders:
-            late_s = time.monotonic() - due
-            if late_s > LATE_S:  # this process was suspended, and the run with it
-                self._ends_by += late_s
+            now = time.monotonic()
+            if is_late(due, now):
+                self._ends_by += now - due
             return False
         last = self._refresher
         self._is_rung = self._run.wait_for_news(last.seen, last.rest_s, last.quiet_s)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.runtime import priority
-from holdfast.runtime.connection import LATE_S
+from holdfast.runtime.deadlines import first_of
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
@@ -318,10 +318,7 @@ class JournalWriter:
         while not (done.done() or ended.done()):
             heard = self._heard = self._loop.create_future()
             ends: list[asyncio.Future[Any]] = [ended, done, heard]
-            due = self._loop.time() + patience_s
-            await asyncio.wait(ends, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-            was_suspended = self._loop.time() - due > LATE_S  # it may not have read the news yet
-            if was_suspended or any(end.done() for end in ends):
+            if await first_of(ends, patience_s):
                 continue
             used_before_s, used_s = used_s, self._projector.cpu_time_s
             looks += 1

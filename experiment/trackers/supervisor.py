@@ -16,6 +16,7 @@ from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.trackers.undelivered import list_missing
 from holdfast.experiment.user_objects.pickling import dumps
+from holdfast.runtime.deadlines import first_of
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService
 from holdfast.runtime.stopped import Watched
@@ -177,8 +178,7 @@ class _TrackerProcess:
     async def _ends(self, timeout_s: float, *others: asyncio.Future[Any]) -> bool:
         """Whether the tracker, or one of `others`, is done before the timeout."""
         ends: list[asyncio.Future[Any]] = [self._done, self._service.ended, *others]
-        done, _ = await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        return bool(done)
+        return await first_of(ends, timeout_s)
 
     def _order_end(self, deadline_s: float) -> None:
         self._close_by = asyncio.get_running_loop().time() + deadline_s

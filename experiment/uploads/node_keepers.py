@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from holdfast.dataclass import dataclass
 from holdfast.experiment.uploads.host import UploadsHost
 from holdfast.experiment.uploads.questions import StorageQuestions
-from holdfast.runtime.connection import LATE_S
+from holdfast.late import Timer
 from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import StorageUnavailable
 
@@ -34,7 +34,7 @@ class _Node:
     it does not, or ""."""
 
     sees: asyncio.Future[str]
-    timer: asyncio.TimerHandle
+    timer: Timer
     # The ids of trials that have run here, by the folder, and the checkpoints that lie here, each
     # with whether it is whole.
     trials: dict[str, str] = field(default_factory=dict)
@@ -88,18 +88,11 @@ class NodeKeepers:
 
     def join(self, node: str) -> None:
         """A node is there; its keeper says next whether it sees the storage."""
-        self._nodes[node] = _Node(sees=self._loop.create_future(), timer=self._await(node))
+        timer = Timer(self._loop, SEEN_WITHIN_S, partial(self._on_silence, node))
+        self._nodes[node] = _Node(sees=self._loop.create_future(), timer=timer)
 
-    def _await(self, node: str) -> asyncio.TimerHandle:
-        due = self._loop.time() + SEEN_WITHIN_S
-        return self._loop.call_at(due, self._on_silence, node, due)
-
-    def _on_silence(self, node: str, due: float) -> None:
-        if self._loop.time() - due > LATE_S:
-            # This process was suspended. What the keeper has answered is not read yet.
-            self._nodes[node].timer = self._await(node)
-        else:
-            self.decide(node, f"its keeper did not answer within {SEEN_WITHIN_S:g} s")
+    def _on_silence(self, node: str) -> None:
+        self.decide(node, f"its keeper did not answer within {SEEN_WITHIN_S:g} s")
 
     def leave(self, node: str) -> None:
         """A node is gone, and everything that was on it."""

@@ -17,7 +17,7 @@ from holdfast.experiment.uploads.keeper_routes import KeeperRoutes
 from holdfast.experiment.uploads.node_keepers import NodeKeepers, NodeTransport
 from holdfast.experiment.uploads.publishing import Publishing
 from holdfast.experiment.uploads.waiting import Caller, WaitingCheckpoints
-from holdfast.runtime.connection import LATE_S
+from holdfast.runtime.deadlines import first_of
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
@@ -287,16 +287,12 @@ class Uploads:
     async def _wait_for(
         self, ends: list[asyncio.Future[Any]], deadline_s: float, is_patient: bool
     ) -> None:
-        """Wait until one of them ends, or the time is up. Time in which this process was suspended
-        does not count: answers may have arrived meanwhile."""
+        """Wait until one of them ends, or the time is up."""
         until = self._loop.time() + deadline_s
         while (left_s := until - self._loop.time()) > 0:
-            done, _ = await asyncio.wait(ends, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-            if done:
+            if await first_of(ends, left_s):
                 return
-            if (now := self._loop.time()) - until > LATE_S:
-                until = now + deadline_s
-            elif is_patient:
+            if is_patient:
                 until = self._moved_at + deadline_s
 
     def waiting(self) -> list[str]:

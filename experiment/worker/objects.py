@@ -19,7 +19,7 @@ from typing import Any, overload
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
 from holdfast.forked import close_in_children
-from holdfast.runtime import mapped, object_folder
+from holdfast.runtime.objects import mapped, object_folder
 from holdfast.syncer.files.boot import boot_id
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import TuneError

@@ -14,6 +14,7 @@ from holdfast.experiment.workers.attempt_claims import AttemptClaims
 from holdfast.experiment.workers.attempt_usage import AttemptUsage, amount_of
 from holdfast.experiment.workers.hang_timer import HangTimer
 from holdfast.experiment.workers.hosts import ActorHost, WorkerTimeouts
+from holdfast.late import Timer
 from holdfast.names import shown
 from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import ExitCause
@@ -63,7 +64,7 @@ class TrialActor:
         self._reusable = reusable
         self._host = host
         self._timeouts = timeouts
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: Timer | None = None
         self._hang_timer = HangTimer(timeouts.hang_timeout_s, self._on_hang)
         self._halted = self._is_reused = self._is_replaced = False
         self._is_gone = self._is_disowned = False
@@ -338,10 +339,10 @@ class TrialActor:
     def _arm(self, then: Callable[[], None] | None = None, grace_s: float | None = None) -> None:
         """Give the worker the grace period to end; then kill it, or call `then`."""
         if self._deadline is None:
-            loop = asyncio.get_running_loop()
             seconds = self._timeouts.grace_s if grace_s is None else grace_s
             late = f"it had not ended within {seconds:g} s"
-            self._deadline = loop.call_later(seconds, then or partial(self.kill, late))
+            then = then or partial(self.kill, late)
+            self._deadline = Timer(asyncio.get_running_loop(), seconds, then)
 
     def _disarm(self) -> None:
         if self._deadline is not None:

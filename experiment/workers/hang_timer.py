@@ -1,17 +1,17 @@
 """Deadlines that detect hanging workers: between a worker's reports, and of ranks that wait for
 others.
 
-If a timer fires late, this process was suspended, or the machine is overloaded. The workers may
-have been suspended, too, or have sent messages that are not read yet: they get the whole time
-again.
+If this process was suspended, the workers may have been, too, or have sent messages that are not
+read yet: they get the whole time again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
-from holdfast.runtime.connection import LATE_S
+from holdfast.late import Timer, is_late
 
 
 class HangTimer:
@@ -51,7 +51,7 @@ class HangTimer:
         if self._since is None:
             return  # the next `begin` starts it again
         now = asyncio.get_running_loop().time()
-        if now - due > LATE_S:
+        if is_late(due, now):
             self._since = now
         left_s = self._since + timeout_s - now
         if left_s <= 0:
@@ -69,27 +69,22 @@ class GroupTimer:
 
     def __init__(self) -> None:
         self.since: float | None = None
-        self._handle: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     @property
     def is_armed(self) -> bool:
-        return self._handle is not None
+        return self._timer is not None
 
     def arm(self, seconds: float, then: Callable[[], None], *, since: float | None = None) -> None:
         self.since = since
-        loop = asyncio.get_running_loop()
-        due = loop.time() + seconds
-        self._handle = loop.call_at(due, self._fire, due, seconds, then)
+        self._timer = Timer(asyncio.get_running_loop(), seconds, partial(self._fire, then))
 
     def disarm(self) -> None:
         self.since = None
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _fire(self, due: float, seconds: float, then: Callable[[], None]) -> None:
-        self._handle = None
-        if asyncio.get_running_loop().time() - due > LATE_S:
-            self.arm(seconds, then, since=self.since)
-        else:
-            then()
+    def _fire(self, then: Callable[[], None]) -> None:
+        self._timer = None
+        then()

@@ -14,11 +14,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from io import FileIO
 from typing import cast
 
 from holdfast.dataclass import dataclass
 from holdfast.forked import close_in_children
+from holdfast.late import Timer
 from holdfast.names import printable
 from holdfast.runtime import process_control
 from holdfast.runtime.engines.started import SIGN, UNREACHED, advised
@@ -116,7 +118,7 @@ class AgentProcess:
         self._readers = {self._stdout: self._hear, stderr: self._lines.add}
         for file in self._readers:
             self._loop.add_reader(file.fileno(), self._read, file)
-        self._timer = self._loop.call_later(job.answer_s, self._give_up)
+        self._timer = Timer(self._loop, job.answer_s, self._give_up)
         self._stop_watch = on_end(self._process, self._ended)
         close_in_children(self)
 
@@ -139,7 +141,7 @@ class AgentProcess:
                 self.kill(why)
             else:
                 late = f"{why}, and it did not end within {within_s:g} s"
-                self._timer = self._loop.call_later(within_s, self.kill, late)
+                self._timer = Timer(self._loop, within_s, partial(self.kill, late))
 
     def kill(self, why: str) -> None:
         """Send SIGKILL to its process group, without a second process that ends the agent."""

@@ -10,11 +10,11 @@ from io import BytesIO
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.engines.agent_job import Ending
 from holdfast.runtime.engines.client_side import CALL_S, Refusal, Tell
 from holdfast.runtime.engines.client_side import serve as serve_cluster
 from holdfast.runtime.engines.dask_address import refusal, remedy
-from holdfast.runtime.process_exits import happens
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.transport import Channel
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from holdfast.dataclass import dataclass
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.engines import seats as seating
 from holdfast.runtime.engines.agent_process import AgentPipe, AgentProcess, Job
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, Offer
 from holdfast.runtime.engines.seats import Seat
-from holdfast.runtime.process_exits import happens
 from holdfast.runtime.stopped import Watched
 from holdfast.version import VERSION
 

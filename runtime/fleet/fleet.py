@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
 from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
 from holdfast.runtime.exit_cause import ExitCause
@@ -26,7 +27,6 @@ from holdfast.runtime.fleet.supply import Supply
 from holdfast.runtime.fleet.tickets import Ticket
 from holdfast.runtime.fleet.watch import end_if_silent
 from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
-from holdfast.runtime.process_exits import happens
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.forked import close_in_children
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.process_exits import happens
 from holdfast.runtime.transport import CHUNK_BYTES, readable, shut_down
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Decoder, Message, encode
 

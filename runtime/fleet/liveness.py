@@ -7,8 +7,7 @@ shorter one: it has ended its workers when the controller gives their trials to 
 
 from __future__ import annotations
 
-# If a timer fires this late, this process was suspended or the machine is overloaded.
-LATE_S = 1.0
+from holdfast.late import is_late
 
 
 class Liveness:
@@ -34,7 +33,7 @@ class Liveness:
         self._since = max(self._since, heard)
         if now < self.due:
             return False
-        if self._forgives and now - due > LATE_S:
+        if self._forgives and is_late(due, now):
             self._since = now
             return False
         return True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.fleet.delivery import InThread, deliver
 from holdfast.runtime.fleet.node import Node
 from holdfast.runtime.fleet.settings import Shared
-from holdfast.runtime.process_exits import happens
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 

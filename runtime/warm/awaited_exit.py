@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from holdfast.runtime.connection import LATE_S
-from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens
+from holdfast.runtime.deadlines import happens
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S
 from holdfast.runtime.stopped import Watched, is_stopped_now
 from holdfast.runtime.warm.pending_launches import ANSWER_S, PendingLaunches
 from holdfast.runtime.warm.succession import Forker
@@ -29,21 +29,15 @@ async def exit_of(
     the kernel then kills the workers that they have forked. If the forker answers, the worker
     itself hangs in the kernel: this calls `abandon` after `LEFT_AFTER_S` and stops waiting.
     """
-    loop = asyncio.get_running_loop()
-    since, is_asked = loop.time(), False
-    while True:
-        due = loop.time() + EXIT_DEADLINE_S
-        if await happens(exit_known, EXIT_DEADLINE_S):
-            return
-        now = loop.time()
-        if now - due > LATE_S:  # this process was suspended, and the others may have been, too
-            since = now
+    waited_s, is_asked = 0.0, False
+    while not await happens(exit_known, EXIT_DEADLINE_S):
+        waited_s += EXIT_DEADLINE_S
         stopped = [one for one in parents() if is_stopped_now(one.pid)]
         for one in stopped:
             one.kill("it was stopped from outside (SIGSTOP) and could not end its workers")
         if not (stopped or is_asked):
             is_asked = True
             launches.ask(forker)
-        if now - since > LEFT_AFTER_S:
+        if waited_s > LEFT_AFTER_S:
             abandon()
             return

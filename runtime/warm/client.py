@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.holding import words
 from holdfast.runtime.interpreter import start_child
-from holdfast.runtime.process_exits import EXIT_DEADLINE_S, abandon, happens, on_end
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S, abandon, on_end
 from holdfast.runtime.wire import Message
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from functools import partial
 
-from holdfast.runtime.connection import LATE_S
+from holdfast.late import Timer
 from holdfast.runtime.warm.succession import Forker
 
 # The time from an order to the question, and from the question to a kill without an answer.
@@ -28,17 +29,16 @@ class PendingLaunches:
 
     def ordered(self, forker: Forker, has_started: Callable[[], bool]) -> None:
         """`forker` has the order to fork a worker; `has_started()` says whether it exists."""
-        due = self._loop.time() + ANSWER_S
-        self._loop.call_at(due, self._ask, forker, has_started, due)
+        Timer(self._loop, ANSWER_S, partial(self._ask, forker, has_started))
 
     def answered(self, token: int) -> None:
         """The forker has answered, so it will report the worker later."""
         self._asked.pop(token, None)
 
-    def _ask(self, forker: Forker, has_started: Callable[[], bool], due: float) -> None:
+    def _ask(self, forker: Forker, has_started: Callable[[], bool]) -> None:
         if has_started() or not forker.is_open:
             return
-        if forker.is_loading or self._was_held_up(due):
+        if forker.is_loading:
             self.ordered(forker, has_started)
             return
         self.ask(forker)
@@ -48,22 +48,8 @@ class PendingLaunches:
         token = next(self._tokens)
         self._asked[token] = forker
         forker.send(["ping", token])
-        self._await(token)
+        Timer(self._loop, ANSWER_S, partial(self._judge, token))
 
-    def _await(self, token: int) -> None:
-        due = self._loop.time() + ANSWER_S
-        self._loop.call_at(due, self._judge, token, due)
-
-    def _judge(self, token: int, due: float) -> None:
-        forker = self._asked.get(token)
-        if forker is None:
-            return
-        if self._was_held_up(due):
-            self._await(token)
-            return
-        del self._asked[token]
-        forker.kill(f"it did not answer for {ANSWER_S:g} s")
-
-    def _was_held_up(self, due: float) -> bool:
-        """Whether this process itself was suspended: the others may have been, too."""
-        return self._loop.time() - due > LATE_S
+    def _judge(self, token: int) -> None:
+        if (forker := self._asked.pop(token, None)) is not None:
+            forker.kill(f"it did not answer for {ANSWER_S:g} s")

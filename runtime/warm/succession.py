@@ -19,6 +19,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+from holdfast.late import Timer
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
@@ -113,8 +114,8 @@ class Successor:
         self._deadline.cancel()
         self._connection.close()
 
-    def _start_deadline(self) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(IMPORT_DEADLINE_S, self.kill)
+    def _start_deadline(self) -> Timer:
+        return Timer(asyncio.get_running_loop(), IMPORT_DEADLINE_S, self.kill)
 
     def _listen(self, message: Message) -> None:
         self._deadline.cancel()

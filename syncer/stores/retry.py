@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import TypeVar
 
 from holdfast.dataclass import dataclass
+from holdfast.late import Timer
 from holdfast.syncer.errors import StorageError, StorageUnavailable, innermost
 
 T = TypeVar("T")
@@ -22,8 +23,6 @@ _LONGEST_WAIT_S = 30.0
 _NOT_YET = "not done yet"
 # Progress is reported at most this often.
 _MOVES_EVERY_S = 1.0
-# If a deadline passes this late, this process was suspended, and could not hear the storage.
-_LATE_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -39,27 +38,21 @@ class _Wait:
     moving: Callable[[], None] = lambda: None
     # How far its parts have come, by name.
     furthest: dict[str, int] = field(default_factory=dict)
-    timer: asyncio.TimerHandle | None = None
+    timer: Timer | None = None
 
     def restart(self) -> None:
         """Restart the deadline."""
         self.stop()
-        due = self.loop.time() + self.timeout_s
-        self.timer = self.loop.call_at(due, self._expire, due)
+        self.timer = Timer(self.loop, self.timeout_s, self._expire)
 
     def stop(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
-    def _expire(self, due: float) -> None:
-        """End the operation, unless this process was suspended: then it gets the whole time
-        again, because the storage may have answered."""
-        now = self.loop.time()
-        if now - due > _LATE_S:
-            self.restart()
-        else:
-            self.deadline.reschedule(now)
+    def _expire(self) -> None:
+        """End the operation."""
+        self.deadline.reschedule(self.loop.time())
 
     def extend(self) -> None:
         """Restart the deadline, because there was progress. Called on the loop."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime import object_folder
+from holdfast.runtime.objects import object_folder
 from tests.rig import checker
 from tests.rig.bench import Bench, workbench
 

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.runtime import process_exits
 from holdfast.runtime import service as service_module
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.transport import Channel
@@ -260,7 +261,6 @@ async def test_one_that_is_slow_to_exit_is_only_told_of_if_it_had_work_left(
     lifeline: Lifeline, heard: Heard, monkeypatch: pytest.MonkeyPatch, has_finished: bool
 ) -> None:
     waits_s = [0.01, PATIENCE_S]  # until it is killed, and until it is gone
-    happens = process_exits.happens
     monkeypatch.setattr(process_exits, "happens", lambda event, _: happens(event, waits_s.pop(0)))
     told = Told()
     service = lasting(lifeline, heard, told, restarts=1)

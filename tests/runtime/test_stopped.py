@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import TuneError
-from holdfast.runtime import connection as connections
+from holdfast.late import LATE_S
 from holdfast.runtime import process_exits
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import KernelKills, ending_of
@@ -81,7 +81,7 @@ async def test_a_link_that_was_held_up_itself_reads_what_has_come_before_it_judg
     # Nothing has come, and this process was suspended: the other end gets the full time again.
     ends.theirs.send(data[:5])
     ends.link.drain()
-    ends.link._look_for_rest(ends.link._received, loop.time() - connections.LATE_S - 1)
+    ends.link._look_for_rest(ends.link._received, loop.time() - LATE_S - 1)
     assert ends.reason is None
     ends.end()
 

@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.dataclass import dataclass
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost, Offer
 from holdfast.runtime.engines.slurm import commands, jobs
 from holdfast.runtime.engines.slurm.client import Deadlines, NoAnswer, Refusal, SlurmClient
 from holdfast.runtime.engines.slurm.jobs import Job, Rest
 from holdfast.runtime.engines.slurm.terms import KIND, SlurmTerms
-from holdfast.runtime.process_exits import happens
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 

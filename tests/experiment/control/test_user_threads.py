@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.experiment.control.user_threads import UserThread
 from holdfast.trial.errors import TuneError
+from tests.rig.jumping_clock import JumpingClock
 
 HANGS = """
 import asyncio, threading
@@ -103,28 +104,13 @@ def test_what_waits_behind_a_question_that_hangs_is_not_lost(never: threading.Ev
     asyncio.run(main())
 
 
-class Clock:
-    """The clock of the running loop, which only the test moves."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        loop = asyncio.get_running_loop()
-        self.now = loop.time()
-        monkeypatch.setattr(loop, "time", lambda: self.now)
-
-    async def jump(self, seconds: float) -> None:
-        """Let this time pass, and the loop do what is due then."""
-        self.now += seconds
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-
 def test_a_question_that_waited_behind_one_that_hangs_has_its_own_deadline(
     never: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_answer = threading.Event()
 
     async def main() -> None:
-        clock, user_thread = Clock(monkeypatch), UserThread("stopper", deadline_s=10.0)
+        clock, user_thread = JumpingClock(monkeypatch), UserThread("stopper", deadline_s=10.0)
         hangs = asyncio.ensure_future(user_thread.ask(never.wait))
         await clock.jump(0.0)
         await clock.jump(1.0)
@@ -150,7 +136,7 @@ def test_the_time_in_which_the_script_was_suspended_does_not_count(
     may_answer = threading.Event()
 
     async def main() -> None:
-        clock, user_thread = Clock(monkeypatch), UserThread("stopper", deadline_s=10.0)
+        clock, user_thread = JumpingClock(monkeypatch), UserThread("stopper", deadline_s=10.0)
         asked = asyncio.ensure_future(user_thread.ask(may_answer.wait))
         await clock.jump(0.0)
         await clock.jump(3600.0)
@@ -213,7 +199,7 @@ def test_a_question_waits_behind_a_long_history_as_long_as_that_continues(
             yield
             known.set()  # by now the step has counted
 
-    async def one_step_a_deadline(waited: Any, *, timeout: float) -> Any:  # noqa: ASYNC109
+    async def one_step_a_deadline(waited: Any, **_: Any) -> Any:
         for gate, known in over:
             gate.set()
             await asyncio.to_thread(known.wait)
@@ -227,8 +213,6 @@ def test_a_question_waits_behind_a_long_history_as_long_as_that_continues(
         assert told.done()
         user_thread.close()
 
-    monkeypatch.setattr(
-        "holdfast.experiment.control.user_threads.asyncio.wait", one_step_a_deadline
-    )
+    monkeypatch.setattr("holdfast.runtime.deadlines.asyncio.wait", one_step_a_deadline)
     asyncio.run(main())
     assert next(over, None) is None

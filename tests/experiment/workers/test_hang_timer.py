@@ -8,26 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.experiment.workers.hang_timer import GroupTimer, HangTimer
-from holdfast.runtime.connection import LATE_S
+from holdfast.late import LATE_S
+from tests.rig.jumping_clock import JumpingClock
 
 pytestmark = pytest.mark.anyio
 
 TIMEOUT_S = 5.0
-
-
-class Clock:
-    """The clock of the running loop, which only the test moves."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        loop = asyncio.get_running_loop()
-        self.now = loop.time()
-        monkeypatch.setattr(loop, "time", lambda: self.now)
-
-    async def jump(self, seconds: float) -> None:
-        """Let this time pass, and the loop do what is due then."""
-        self.now += seconds
-        for _ in range(3):
-            await asyncio.sleep(0)
 
 
 def hang_timer(on_end: Callable[[], None]) -> None:
@@ -42,7 +28,7 @@ def group_timer(on_end: Callable[[], None]) -> None:
 async def test_the_time_in_which_the_controller_was_suspended_does_not_count(
     monkeypatch: pytest.MonkeyPatch, begin: Callable[[Callable[[], None]], None]
 ) -> None:
-    clock, ended = Clock(monkeypatch), asyncio.Event()
+    clock, ended = JumpingClock(monkeypatch), asyncio.Event()
     begin(ended.set)
     await clock.jump(TIMEOUT_S + 2 * LATE_S)
     assert not ended.is_set()
@@ -55,7 +41,7 @@ async def test_the_time_in_which_the_controller_was_suspended_does_not_count(
 async def test_a_report_that_was_not_read_while_the_controller_was_suspended_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, ended = Clock(monkeypatch), asyncio.Event()
+    clock, ended = JumpingClock(monkeypatch), asyncio.Event()
     timer = HangTimer(TIMEOUT_S, ended.set)
     timer.begin()
     await clock.jump(TIMEOUT_S + 2 * LATE_S)

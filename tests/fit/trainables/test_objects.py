@@ -22,7 +22,7 @@ import holdfast
 from holdfast import train, tune
 from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.experiment.worker import objects as worker_objects
-from holdfast.runtime import object_folder
+from holdfast.runtime.objects import object_folder
 from holdfast.tune.search import Searcher
 
 NUMBERS = np.arange(50_000, dtype=np.float64)

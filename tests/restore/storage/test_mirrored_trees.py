@@ -40,9 +40,7 @@ def killed(bench: Bench, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def resume_lines(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     assert main(list(words)) == 0
-    text = capsys.readouterr().out
-    print(text)  # for a failure of the test
-    lines = text.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     return [line.strip() for line in lines if line.startswith("  holdfast resume")]
 
 

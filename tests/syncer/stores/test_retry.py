@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import late
+from holdfast.late import Timer
 from holdfast.syncer.checkpoint.manifest import hash_directory
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.stores import retry
@@ -72,9 +74,9 @@ async def test_each_progress_in_a_thread_or_a_task_puts_the_end_off() -> None:
         wait = retry._current.get()
         assert wait is not None
         assert wait.timer is not None
-        ends_at = wait.timer.when()
+        ends_at = wait.timer.due
         wait.stop()
-        wait.timer = loop.call_later(5000, lambda: None)
+        wait.timer = Timer(loop, 5000, lambda: None)
         return ends_at - loop.time()
 
     async def in_a_task() -> None:
@@ -225,7 +227,7 @@ async def test_the_time_in_which_this_process_was_suspended_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As by Ctrl-Z, or with its job: the storage has answered long ago."""
-    monkeypatch.setattr(retry, "_LATE_S", 0.05)
+    monkeypatch.setattr(late, "LATE_S", 0.05)
     stored = asyncio.Event()
     uploading = asyncio.create_task(waiting(0.01).until_done("upload", stored.wait))
     await asyncio.sleep(0)
@@ -237,7 +239,7 @@ async def test_the_time_in_which_this_process_was_suspended_does_not_count(
 async def test_after_it_was_suspended_an_operation_has_its_whole_time_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retry, "_LATE_S", 0.05)
+    monkeypatch.setattr(late, "LATE_S", 0.05)
     uploading = asyncio.create_task(waiting(0.01).until_done("upload", asyncio.Event().wait))
     await asyncio.sleep(0)
     suspended_for(0.1)

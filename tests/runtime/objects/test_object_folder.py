@@ -15,13 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.runtime import mapped, object_folder
+from holdfast.runtime.objects import mapped, object_folder
 
 VALUE = mapped.pickled(b"x" * 1000)
 HOLDER = """
 import sys
-from holdfast.runtime import mapped
-from holdfast.runtime import object_folder
+from holdfast.runtime.objects import mapped, object_folder
 own = object_folder.ObjectFolder({object_folder.FOLDER: sys.argv[1]})
 print(own.put("object", mapped.pickled(b"x")), flush=True)
 sys.stdin.read()
@@ -96,7 +95,7 @@ def test_the_packed_files_of_a_killed_process_are_swept_too(
 ) -> None:
     source = (
         "import os, signal\n"
-        "from holdfast.runtime.object_folder import TemporaryFolder\n"
+        "from holdfast.runtime.objects.object_folder import TemporaryFolder\n"
         "folder = TemporaryFolder()\n"
         "open(os.path.join(folder.path, 'modules.tar.gz'), 'w').close()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

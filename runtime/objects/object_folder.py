@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.runtime.mapped import Pickled, write
+from holdfast.runtime.objects.mapped import Pickled, write
 
 FOLDER = "HOLDFAST_OBJECTS_DIR"
 _MEMORY = "/dev/shm"

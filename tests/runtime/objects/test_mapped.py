@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime import mapped
+from holdfast.runtime.objects import mapped
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Objects of `holdfast.put`: each a file in one folder, which readers map into their memory."""

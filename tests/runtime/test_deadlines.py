@@ -1,0 +1,96 @@
+"""Deadlines for others, of a process that was suspended meanwhile: the clock jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast.late import LATE_S, Timer
+from holdfast.runtime.deadlines import first_of, happens
+from tests.rig.jumping_clock import JumpingClock
+
+pytestmark = pytest.mark.anyio
+
+WITHIN_S = 5.0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """A loop whose timers look at its clock; those of uvloop do not."""
+    return "asyncio"
+
+
+async def timer(_: asyncio.Future[None]) -> bool:
+    over = asyncio.Event()
+    Timer(asyncio.get_running_loop(), WITHIN_S, over.set)
+    await over.wait()
+    return False
+
+
+async def event(answer: asyncio.Future[None]) -> bool:
+    happened = asyncio.Event()
+    answer.add_done_callback(lambda _: happened.set())
+    return await happens(happened, WITHIN_S)
+
+
+async def future(answer: asyncio.Future[None]) -> bool:
+    other = asyncio.get_running_loop().create_future()
+    return await first_of([other, answer], WITHIN_S)
+
+
+Wait = Callable[[asyncio.Future[None]], Awaitable[bool]]
+each_wait = pytest.mark.parametrize("wait", [timer, event, future])
+
+
+@each_wait
+async def test_the_whole_time_begins_again_after_a_suspension(
+    wait: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = JumpingClock(monkeypatch)
+    answer = asyncio.get_running_loop().create_future()
+    waits = asyncio.ensure_future(wait(answer))
+    await clock.jump(0)
+    for late_s in (2 * LATE_S, 3600.0):
+        await clock.jump(WITHIN_S + late_s)
+        assert not waits.done()
+    await clock.jump(WITHIN_S - 0.1)
+    assert not waits.done()
+    await clock.jump(0.2)
+    assert waits.done()
+    assert await waits is False
+
+
+@pytest.mark.parametrize("wait", [event, future])
+async def test_an_answer_that_arrived_during_the_suspension_is_in_time(
+    wait: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = JumpingClock(monkeypatch)
+    answer = asyncio.get_running_loop().create_future()
+    waits = asyncio.ensure_future(wait(answer))
+    await clock.jump(0)
+    await clock.jump(WITHIN_S + 2 * LATE_S)
+    answer.set_result(None)
+    await clock.jump(0)
+    assert await waits is True
+
+
+async def test_an_answer_in_the_turn_of_the_deadline_is_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, happened = JumpingClock(monkeypatch), asyncio.Event()
+    waits = asyncio.ensure_future(happens(happened, WITHIN_S))
+    await clock.jump(0)
+    asyncio.get_running_loop().call_soon(happened.set)
+    await clock.jump(WITHIN_S)
+    assert await waits is True
+
+
+async def test_a_timer_that_is_cancelled_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, fired = JumpingClock(monkeypatch), asyncio.Event()
+    cancelled = Timer(asyncio.get_running_loop(), WITHIN_S, fired.set)
+    await clock.jump(WITHIN_S + 2 * LATE_S)
+    cancelled.cancel()
+    await clock.jump(2 * WITHIN_S)
+    assert not fired.is_set()
