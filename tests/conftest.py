@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast import ray_path
 from holdfast.experiment.folder.listed_place import listed_file
 from tests.rig.bench import Bench, workbench
 from tests.rig.nodes import slurm as slurm_rig
@@ -94,11 +94,15 @@ def _home_stays_as_it_is(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(autouse=True)
 def _no_test_remembers_another(_home_stays_as_it_is: None) -> Iterator[None]:
-    """A name that one test looks for may be similar to one that another test has run; and a
-    restore of what a script with `import ray` began lets `import ray` mean holdfast."""
+    """A name that one test looks for may be similar to one that another has run. A restore adds to
+    the import path, and torch's groups of processes to the environment."""
     listed_file(os.environ).unlink(missing_ok=True)
+    path, environ = sys.path[:], dict(os.environ)
     yield
-    ray_path.deactivate()
+    sys.path[:] = path
+    for name in os.environ.keys() - environ.keys():
+        del os.environ[name]
+    os.environ.update(environ)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -48,6 +48,7 @@ class UserThread:
                 elif thread.answered == before:
                     break
         finally:
+            call.cancel()  # at once: another thread may take it over
             answer.cancel()
         if thread is self._thread:
             self._abandon(thread)

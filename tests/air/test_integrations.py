@@ -309,7 +309,7 @@ def test_a_run_is_named_as_setup_wandb_says(
     run = wandb.setup_wandb({"lr": 1}, trial_id="t7", trial_name="seven", mode="offline")
     assert (run["id"], run["name"], run["mode"]) == ("t7", "seven", "offline")
     assert not {"trial_id", "trial_name"} & run.keys()
-    monkeypatch.delitem(sys.modules, "wandb")
+    del sys.modules["wandb"]
 
     class Context:
         def get_world_rank(self) -> int:

@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 def warm_parent() -> psutil.Process:
-    """The warm parent, among the children of the tests, which may include servers of other
-    tests."""
+    """The warm parent, among the children of the tests, which may include servers and zombies of
+    other tests."""
     (child,) = (
         child
         for child in psutil.Process().children()
-        if any("holdfast.runtime.warm.parent" in part for part in child.cmdline())
+        if b"holdfast.runtime.warm.parent" in Path(f"/proc/{child.pid}/cmdline").read_bytes()
     )
     return child
 

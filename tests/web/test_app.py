@@ -475,6 +475,17 @@ class TestOrders:
         assert answer.status == 400
         assert answer.json["error"]
 
+    @pytest.mark.parametrize("key", ["", "a b", "x" * 65, "ä", "a\tb"])
+    def test_a_key_that_is_none_is_refused(self, browser: Browser, key: str) -> None:
+        answer = browser.post(self.PATH, self.ORDER, Idempotency_Key=key or " ")
+        assert answer.status == 400
+        assert "Idempotency-Key" in answer.json["error"]
+
+    def test_a_refusal_is_remembered_like_an_answer(self, browser: Browser) -> None:
+        answers = [browser.post(self.PATH, self.ORDER, Idempotency_Key="one") for _ in range(2)]
+        assert [one.status for one in answers] == [409, 409]
+        assert answers[0].json == answers[1].json
+
     def test_a_large_order_is_not_read(self, browser: Browser) -> None:
         answer = browser.post(self.PATH, b"x", Content_Length=str(1 << 30))
         assert answer.status == 413

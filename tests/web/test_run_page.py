@@ -16,6 +16,7 @@ from holdfast.experiment.page import of_run
 from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
+from tests.rig import checker
 from tests.rig.bench import Bench
 from tests.rig.planted import in_arguments, in_environments, in_files
 from tests.rig.script import Process, UserScript
@@ -70,6 +71,10 @@ def test_a_run_shows_itself_takes_orders_and_takes_its_page_along(bench: Bench) 
     answer = browser.post("/api/e/run/orders", order)
     assert answer.status == 200, answer.body
     assert answer.json["text"]
+    for key in ("first", "first", "second", "first"):  # a browser that got no answer
+        assert browser.post("/api/e/run/orders", order, Idempotency_Key=key).status == 200
+    names = [name for name, *_ in checker.records(bench.root)]
+    assert names.count("NoteWritten") == 3
     refused = browser.post("/api/e/run/orders", {**order, "trial": "no_such"})
     assert refused.status == 409
     assert "no_such" in refused.json["error"]

@@ -19,7 +19,7 @@ from holdfast.trial.errors import InvalidConfig
 from holdfast.web.answers import as_json, explained, failure, json_answer, sent_file
 from holdfast.web.following import Following
 from holdfast.web.gate import Gate
-from holdfast.web.orders import order_in, performed
+from holdfast.web.orders import OrdersOnce, order_in, performed
 from holdfast.web.security import Access
 from holdfast.web.static_files import is_small, static_answer
 from holdfast.web.streams import experiment_events, listing_events, streamed
@@ -50,6 +50,7 @@ class Page:
         self._following = following
         self._read = following.readers.read
         self._place = following.place
+        self._orders = OrdersOnce()
 
     def routes(self) -> list[Route]:
         """All paths below the prefix."""
@@ -145,12 +146,17 @@ class Page:
         return await sent_file(found, is_head=request.method == "HEAD")
 
     async def order(self, request: Request) -> Response:
-        """Send an order to the run. 409 if it refuses, or no process here runs it."""
+        """Send an order to the run, once for each `Idempotency-Key`. 409 if it refuses, or no
+        process here runs it."""
         async with asyncio.timeout(_ORDER_S):
             order = await order_in(request)
         watched = await self._following.experiment(request.path_params["key"])
+
+        def perform() -> Awaitable[str]:
+            return self._read(lambda: performed(watched.experiment, order))
+
         try:
-            text = await self._read(lambda: performed(watched.experiment, order))
+            text = await self._orders.perform(request, perform)
         except CannotSteer as error:
             return failure(409, str(error))
         return json_answer(request, as_json({"text": text}))

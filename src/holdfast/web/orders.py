@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -10,6 +14,45 @@ from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.steering.client import send_order
 from holdfast.experiment.steering.orders import InvalidOrder, Order, decode
 from holdfast.web.security import LARGEST_BODY
+
+_KEY = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
+_MOST_KEYS = 1_000
+
+
+class OrdersOnce:
+    """Performs each order once, even if a browser sends it several times.
+
+    It does if no answer has arrived: a browser gives up all requests when the machine's network
+    changes, and cannot know what became of them. The header `Idempotency-Key` says which are one.
+    """
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[tuple[str, str], asyncio.Future[str]] = OrderedDict()
+
+    async def perform(self, request: Request, perform: Callable[[], Awaitable[str]]) -> str:
+        """The answer of the first of these requests. Raises InvalidOrder, and what that did."""
+        key = request.headers.get("idempotency-key")
+        if key is None:
+            return await perform()
+        if not _KEY.match(key):
+            raise InvalidOrder("an Idempotency-Key has 1 to 64 letters, digits and hyphens")
+        what = (request.path_params["key"], key)
+        if (known := self._answers.get(what)) is not None:
+            return await asyncio.shield(known)
+        answer = self._answers[what] = asyncio.get_running_loop().create_future()
+        if len(self._answers) > _MOST_KEYS:
+            self._answers.popitem(last=False)
+        try:
+            text = await perform()
+        except asyncio.CancelledError:  # the server ends
+            answer.cancel()
+            raise
+        except Exception as error:
+            answer.set_exception(error)
+            answer.exception()  # nobody else may ask
+            raise
+        answer.set_result(text)
+        return text
 
 
 async def order_in(request: Request) -> Order:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from holdfast.experiment.control.user_threads import UserThread
 from holdfast.trial.errors import TuneError
 from tests.rig.jumping_clock import JumpingClock
+from tests.rig.workers.processes import PATIENCE_S
 
 HANGS = """
 import asyncio, threading
@@ -85,6 +87,26 @@ def test_after_a_deadline_the_next_question_gets_a_fresh_thread(never: threading
         with pytest.raises(TuneError, match=r"no answer within 0\.01 s"):
             await user_thread.ask(never.wait)
         assert await user_thread.tell(lambda: "answer") == "answer"
+        user_thread.close()
+
+    asyncio.run(main())
+
+
+def test_a_question_whose_thread_had_not_begun_at_the_deadline_is_not_asked_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    starts = iter([lambda thread: None])
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda one: next(starts, start)(one))
+
+    async def main() -> None:
+        asked: list[str] = []
+        user_thread, answered = UserThread("stopper", deadline_s=0.01), threading.Event()
+        with pytest.raises(TuneError):
+            await user_thread.ask(partial(asked.append, "question"))
+        user_thread.tell(answered.set)
+        assert answered.wait(PATIENCE_S)  # the loop does nothing until then
+        assert asked == []
         user_thread.close()
 
     asyncio.run(main())

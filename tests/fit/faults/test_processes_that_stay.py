@@ -35,6 +35,7 @@ class Staying(subprocess.Popen[bytes]):
 def staying(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """A part of a process's command line, and its pid once it has been started."""
     wanted: dict[str, int] = {}
+    pids: list[int] = []  # one may be started again
     silent = os.pipe()
 
     def started(*args: Any, **options: Any) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -43,10 +44,11 @@ def staying(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
             if name in " ".join(map(str, process.args)):  # type: ignore[arg-type]
                 process.__class__ = Staying
                 wanted[name] = process.pid
+                pids.append(process.pid)
         return process, ours
 
     def pidfd(pid: int) -> int:
-        return os.dup(silent[0]) if pid in wanted.values() else os.pidfd_open(pid)
+        return os.dup(silent[0]) if pid in pids else os.pidfd_open(pid)
 
     for module in (service, client):
         monkeypatch.setattr(module, "start_child", started)
@@ -54,7 +56,7 @@ def staying(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         monkeypatch.setattr(module, "EXIT_DEADLINE_S", PATIENCE_S)
     monkeypatch.setattr(process_exits, "_pidfd", pidfd)
     yield wanted
-    for pid in wanted.values():
+    for pid in pids:
         os.waitpid(pid, 0)  # it had ended, and is gone with this
     for end in silent:
         os.close(end)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import queue
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -137,7 +139,9 @@ class Served:
 
 @contextmanager
 def served(path: Path | str, **settings: Any) -> Iterator[Served]:
-    """A server in a thread, on a free port of loopback."""
+    """A server in a thread, on a free port of loopback. What it sets for its whole process is
+    undone."""
+    threshold, interval_s = gc.get_threshold(), sys.getswitchinterval()
     troubles: list[str] = []
     server = WebServer(WebSettings(path=str(path), **{"port": 0, **settings}), troubles.append)
     started: queue.SimpleQueue[asyncio.AbstractEventLoop] = queue.SimpleQueue()
@@ -155,4 +159,6 @@ def served(path: Path | str, **settings: Any) -> Iterator[Served]:
     finally:
         if thread.is_alive():
             made.end()
+        gc.set_threshold(*threshold)
+        sys.setswitchinterval(interval_s)
     assert troubles == []

@@ -56,6 +56,24 @@ class Steered:
     def answered(self, text: str) -> None:
         seen(self.page.locator("#replies"), text)
 
+    def loses_answers(self, count: int) -> list[str]:
+        """The run performs the next orders, but the browser does not hear of it, as when the
+        machine's network changes. Returns the list of these orders, which grows."""
+        lost: list[str] = []
+
+        def handle(route: Any) -> None:
+            if len(lost) == count:
+                route.continue_()
+                return
+            answer = route.fetch()
+            assert answer.status == 200, answer.text()
+            lost.append(route.request.post_data_json["order"])
+            route.abort()
+
+        self.page.route("**/orders", handle)
+        self.tab.allows.append("net::ERR_FAILED")
+        return lost
+
     def state(self, index: int, word: str) -> None:
         seen(self.rows.nth(index).locator(".c-status"), word)
 
@@ -173,8 +191,10 @@ def test_the_limit_trials_configs_and_notes_reach_the_journal_and_survive_a_rest
 
     steered.press("Add trials")
     steered.dialog.get_by_role("textbox").fill("1")
+    lost = steered.loses_answers(2)
     steered.press("Add them", steered.dialog)
     steered.dialog.wait_for(state="detached")
+    assert lost == ["add_trials", "add_trials"]
     assert [one["count"] for one in steered.events("SamplesAdded")] == [1]
 
     steered.press("Add config")

@@ -2,6 +2,8 @@
 
 const ROOT = new URL("../../", import.meta.url);
 const LONGEST_WAIT_S = 15;
+// After these, what got no answer is asked again.
+const WAITS_MS = [200, 600, 1500];
 
 /** What a request failed with: a sentence for the user, and the HTTP status (0: no answer). */
 export class Refused extends Error {
@@ -46,12 +48,16 @@ export async function persistently(attempt, waits) {
   return attempt();
 }
 
-const asked = (url) => persistently(() => fetch(url, { headers: { Accept: "application/json" } }), [200, 600]);
+const asked = (url) => persistently(() => fetch(url, { headers: { Accept: "application/json" } }), WAITS_MS);
 
 const get = (path, query) => answered(asked(urlOf(path, query)));
 
-const post = (path, body) =>
-  answered(fetch(urlOf(path), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }));
+/** The server performs what has the same key once, however often it is sent. */
+function post(path, body) {
+  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const headers = { "Content-Type": "application/json", "Idempotency-Key": key };
+  return answered(persistently(() => fetch(urlOf(path), { method: "POST", headers, body: JSON.stringify(body) }), WAITS_MS));
+}
 
 const trialPath = (key, id) => `e/${pathOf(key)}/t/${pathOf(id)}`;
 
