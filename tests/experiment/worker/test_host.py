@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.experiment.worker import objects
 from holdfast.experiment.worker.host import TrialHost
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.runtime.fleet.settings import NODE_DIR
@@ -42,6 +43,7 @@ def test_a_worker_on_a_node_writes_to_the_scratch_folder_of_its_agent(
 ) -> None:
     if on_node:
         monkeypatch.setenv(NODE_DIR, str(tmp_path))
+        monkeypatch.setattr(objects, "_copies", [])  # of this process
     host = Recorder()
     host.take(
         Job(

