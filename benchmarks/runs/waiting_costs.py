@@ -1,9 +1,9 @@
 """What a run costs that waits: 64 trials that report once a minute, in a terminal and in a pipe.
 
 CPU, wake-ups (voluntary context switches of living threads) and bytes are the kernel's counts of
-all processes of the run together. A file that grows by a line dirties a block of 4 KiB, so the
-disk gets far more than what is passed to write(2), to sockets and pipes too. The reference is the
-same work in bare forks, at the same time.
+all processes of the run together. write(2) also gets what holdfast sends through sockets, which
+the reference sends otherwise. A file that grows by a line dirties a block of 4 KiB, so the disk
+gets far more than that. The reference is the same work in bare forks, at the same time.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ _PROCESS_CLOCK = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """Of all processes together: seconds of CPU, wake-ups by kind of process, bytes for the disk,
-    bytes passed to write(2)."""
+    bytes passed to write(2), bytes of their files."""
 
     cpu_s: float
     wakes: Mapping[str, float]
     disk: float
     passed: float
+    files: float
 
     def rate(self, before: Counts, seconds: float) -> Counts:
         """Per second, since an earlier look."""
@@ -57,6 +58,7 @@ class Counts:
             wakes={kind: count / seconds for kind, count in kinds.items()},
             disk=(self.disk - before.disk) / seconds,
             passed=(self.passed - before.passed) / seconds,
+            files=(self.files - before.files) / seconds,
         )
 
 
@@ -74,7 +76,10 @@ def measure(bench: Bench) -> list[Row]:
                 ours=[sum(one.wakes.values()) for one in ours],
                 reference=[sum(one.wakes.values()) for one in bare]),
             *_wakes_by_kind(work, ours),
-            Row(work=f"{work}passed to write(2)", unit="B/s", goal=_WRITTEN, reference_name=_BARE,
+            Row(work=f"{work}growth of the files", unit="B/s", goal=_WRITTEN, reference_name=_BARE,
+                ours=[one.files for one in ours],
+                reference=[one.files for one in bare]),
+            Row(work=f"{work}passed to write(2)", unit="B/s", reference_name=_BARE,
                 ours=[one.passed for one in ours],
                 reference=[one.passed for one in bare]),
             Row(work=f"{work}blocks for the disk", unit="B/s", goal=_WRITTEN, reference_name=_BARE,
@@ -106,17 +111,21 @@ def _run(bench: Bench, *, is_terminal: bool) -> tuple[Counts, Counts]:
         ends.callback(os.close, outside)
         shown: list[bytes] = []
         reader = threading.Thread(target=_read, args=(outside, shown))
+        scripts = ("runs/waiting_trials", "runs/bare_waiting")
+        folders = [bench.scratch() for _ in scripts]
         started = [
-            _start(name, [bench.scratch(), *arguments], inside, ends)
-            for name in ("runs/waiting_trials", "runs/bare_waiting")
+            _start(name, [folder, *arguments], inside, ends)
+            for name, folder in zip(scripts, folders, strict=True)
         ]
+        works = list(zip(started, folders, strict=True))
         os.close(inside)
         ends.callback(reader.join)
         reader.start()
         time.sleep(start_s)
-        began_s, before = time.monotonic(), [_counts(process.pid) for process in started]
+        began_s, before = time.monotonic(), [_counts(one.pid, folder) for one, folder in works]
         time.sleep(measured_s)
-        after, took_s = [_counts(process.pid) for process in started], time.monotonic() - began_s
+        after = [_counts(one.pid, folder) for one, folder in works]
+        took_s = time.monotonic() - began_s
         for process in started:
             if status := process.wait(_ENDS_WITHIN_S):
                 text = b"".join(shown)[-3000:].decode(errors="replace")
@@ -140,7 +149,7 @@ def _start(
     return process
 
 
-def _counts(root: int) -> Counts:
+def _counts(root: int, folder: Path) -> Counts:
     parent = psutil.Process(root)
     pids = [root, *(child.pid for child in parent.children(recursive=True))]
     wakes: Counter[str] = Counter()
@@ -154,6 +163,7 @@ def _counts(root: int) -> Counts:
         wakes=wakes,
         disk=sum(int(io["write_bytes"]) for io in ios),
         passed=sum(int(io["wchar"]) for io in ios),
+        files=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
     )
 
 
