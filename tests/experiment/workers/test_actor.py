@@ -21,6 +21,7 @@ from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.errors import ProcessFailureKind
 from holdfast.trial.events import Reported, Returned, Started
+from tests.rig.jumping_clock import JumpingClock
 
 pytestmark = pytest.mark.anyio
 
@@ -299,6 +300,21 @@ async def test_a_worker_that_does_not_end_in_its_grace_is_killed(host: Desk) -> 
     async with asyncio.timeout(30):
         await host.workers[0].killed.wait()
     assert host.workers[0].signals == [process_control.STOP, signal.SIGKILL]
+
+
+async def test_the_time_in_which_the_controller_was_suspended_is_none_of_the_grace(
+    host: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = JumpingClock(monkeypatch)
+    actor = TrialActor(host, assignment(), timeouts=WorkerTimeouts(grace_s=5), reusable=False)
+    hosts(actor, STARTED)
+    actor.halt()
+    await clock.jump(3600)
+    assert host.workers[0].signals == [process_control.STOP]
+    await clock.jump(4.9)
+    assert not host.workers[0].killed.is_set()
+    await clock.jump(0.2)
+    assert host.workers[0].killed.is_set()
 
 
 async def test_a_report_that_its_node_cannot_store_raises_and_the_worker_continues(
