@@ -18,6 +18,7 @@ import pytest
 
 import holdfast
 from holdfast.syncer.files.threads import NAME as STORAGE_THREAD
+from tests.rig.workers.processes import PATIENCE_S
 
 _MARK = "HOLDFAST_TEST_MARK"
 # Most users do not set it.
@@ -51,12 +52,12 @@ def nothing_is_left() -> Iterator[None]:
     yield
     holdfast.shutdown()
     left = [process for process in psutil.process_iter() if _is_ours(process)]
-    _, alive = psutil.wait_procs(left, timeout=2)
+    _, alive = psutil.wait_procs(left, timeout=PATIENCE_S)
     assert not alive, f"processes outlived their experiment: {alive}"
     for thread in threading.enumerate():
         # Threads that wait for the next call of storage end by themselves, and hold nothing.
         if thread.name.startswith("holdfast-") and not thread.name.startswith(STORAGE_THREAD):
-            thread.join(5)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive(), f"{thread.name} outlived its experiment"
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.runtime import local_launcher
 from holdfast.runtime.errors import LaunchFailed
 from holdfast.runtime.launcher import Launcher, WorkerHandle
+from holdfast.runtime.warm import client
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
-from tests.rig.workers.processes import Heard, wait_for_end
+from tests.rig.workers.processes import PATIENCE_S, Heard, wait_for_end
 
 MODULE = "tests.rig.workers.worker_entry"
 OBEYING = f"{MODULE}:OBEYING"
@@ -214,13 +216,15 @@ class LauncherContract:
             await launcher.open(f"{MODULE}:LEAVING", b"")
 
     async def test_closing_does_not_wait_for_a_load_that_never_ends(
-        self, launcher: Launcher
+        self, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        for module in (client, local_launcher):
+            monkeypatch.setattr(module, "EXIT_DEADLINE_S", 3600.0)
         opening = asyncio.ensure_future(launcher.open(f"{MODULE}:HANGING", b""))
         await asyncio.sleep(0)
         opening.cancel()
         await asyncio.wait([opening])
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(PATIENCE_S):
             await launcher.close()
 
     async def test_a_fork_that_fails_is_reported_as_an_exit(
