@@ -164,7 +164,7 @@ def test_a_stalled_tracker_is_given_up_in_time_and_what_it_lacks_is_listed_and_r
     began = time.monotonic()
     last.open()
     script.succeeds()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert "not delivered to FakeTracker[0]: " in script.stderr
     assert "iterations 1-4" in script.stderr or "iterations 2-4" in script.stderr
     assert keys(other) == [(1, 1), (2, 1), (3, 1), (4, 1)]

@@ -4,7 +4,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,8 +135,6 @@ async def test_agents_end_when_the_script_is_killed(rig: AllocationRig) -> None:
     assert script.stdout is not None
     pids = json.loads(script.stdout.readline())
     script.kill()
-    began = time.monotonic()
     for pid in pids["agents"] + pids["engine"]:
         wait_for_end(pid)
-    assert time.monotonic() - began < 5
     script.communicate()
