@@ -219,11 +219,11 @@ def test_a_trial_that_hangs_for_good_says_so(fit: Any) -> None:
 
 def test_a_trial_that_reports_often_enough_does_not_hang(fit: Any) -> None:
     def train(config: dict[str, Any]) -> None:
-        for epoch in range(30):
+        for epoch in range(50):
             time.sleep(0.05)
             tune.report({"epoch": epoch})
 
-    (result,) = fit(train, failure_config=tune.FailureConfig(hang_timeout_s=1))
+    (result,) = fit(train, failure_config=tune.FailureConfig(hang_timeout_s=2))
     assert result.error is None
 
 
