@@ -102,8 +102,9 @@ def test_the_page_dies_with_a_killed_run_and_comes_back_with_a_restore(bench: Be
         assert page.ends()
         assert events.ends()
     gate.open()
-    again = bench.restore()
+    again, gate = bench.held_in(4, restore={})  # its page ends with it
     browser, other, _ = page_of(again)
+    gate.open()
     again.succeeds()
     assert other != kept
     assert not kept.exists()  # of a process that is gone
