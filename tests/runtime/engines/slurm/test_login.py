@@ -345,7 +345,10 @@ async def test_a_controller_that_is_not_there_is_an_error(login: Login, tmp_path
         await login.engine(environ=environ).open(login.host)
 
 
-async def test_a_controller_that_hangs_is_asked_again(login: Login, tmp_path: Path) -> None:
+async def test_a_controller_that_hangs_is_asked_again(
+    login: Login, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_module, "_PAUSE_PER_LOOK", 0.0)
     hang = f'[ ! -e {tmp_path}/hangs ] && exec $REAL "$@"; exec sleep 1000'
     environ = put(tmp_path / "bin", "squeue", hang)
     engine = await login.open(environ=environ, deadlines=Deadlines(command_s=1.0), nodes=1)
