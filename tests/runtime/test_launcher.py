@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from holdfast.runtime import local_launcher as launcher_module
@@ -17,20 +16,9 @@ from holdfast.runtime.launcher import WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
 from tests.rig.free_tasks import free_tasks
 from tests.rig.workers.launcher_contract import MODULE, OBEYING, LauncherContract, ask, ends, start
-from tests.rig.workers.processes import Lifeline, count_fds, wait_for_end
+from tests.rig.workers.processes import Lifeline, count_fds, wait_for_end, warm_parent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
-
-
-def warm_parent() -> psutil.Process:
-    """The warm parent, among the children of the tests, which may include servers and zombies of
-    other tests."""
-    (child,) = (
-        child
-        for child in psutil.Process().children()
-        if b"holdfast.runtime.warm.parent" in Path(f"/proc/{child.pid}/cmdline").read_bytes()
-    )
-    return child
 
 
 class TestLocal(LauncherContract):

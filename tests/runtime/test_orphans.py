@@ -88,7 +88,7 @@ async def test_a_spawned_worker_leaves_no_one_either(launcher: LocalLauncher) ->
 async def test_it_may_tidy_up_when_it_is_asked_to_end(
     launcher: LocalLauncher, tmp_path: Path
 ) -> None:
-    await launcher.open(f"{MODULE}:DESERTING", b"")
+    await launcher.open(f"{MODULE}:PATIENT", b"")
     worker, heard = start(launcher)
     pid = await bear(worker, heard, "tidying", str(tmp_path / "told"))
     worker.send(["return"])

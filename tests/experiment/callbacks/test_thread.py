@@ -99,7 +99,7 @@ def test_without_callbacks_nothing_is_started_or_kept(run: Run) -> None:
     thread.start()
     run.feed(suggestion(), started(), reported(1))
     thread.close(DEADLINE_S)
-    assert {t.name for t in threading.enumerate()} == names
+    assert {t.name for t in threading.enumerate()} <= names
     assert run.views.trials == []
     assert run.told == []
 
@@ -247,8 +247,8 @@ def test_a_setup_that_does_not_return_is_named(run: Run, gate: threading.Event) 
             gate.wait()
 
     thread = run.thread(Waiting())
-    with pytest.raises(TuneError, match=r"Waiting.setup did not return within 0\.1 s"):
-        thread.start(deadline_s=0.1)
+    with pytest.raises(TuneError, match=r"Waiting.setup did not return within 0\.5 s"):
+        thread.start(deadline_s=0.5)
     gate.set()
     thread.close(DEADLINE_S)
 

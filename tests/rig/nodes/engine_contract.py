@@ -176,7 +176,7 @@ class EngineContract:
             (link,) = await host.agents(1)
             link.order("ignore")
             assert await link.line() == "ignore\n"
-            warning = await engine.close(1.0)
+            warning = await engine.close(2.0)
             assert host.causes.keys() == host.invited.keys()
         self.check_stubborn(link.facts["pid"], warning)
 

@@ -184,8 +184,6 @@ class FleetLog:
 
 
 E = TypeVar("E", bound=Engine)
-# Times for tests in which something is given up.
-QUICK = FleetSettings(beat_s=0.1, lease_s=0.5, margin_s=0.1, hello_s=0.5, cause_s=0.5, grace_s=2.0)
 
 
 @asynccontextmanager

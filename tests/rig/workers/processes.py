@@ -8,6 +8,7 @@ import os
 import select
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 
@@ -105,6 +106,17 @@ def no_process_is_left() -> Iterator[None]:
     yield
     left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
     assert not left, f"left behind: {left}"
+
+
+def warm_parent() -> psutil.Process:
+    """The warm parent, among the children of the tests, which may include servers and zombies of
+    other tests."""
+    (child,) = (
+        child
+        for child in psutil.Process().children()
+        if b"holdfast.runtime.warm.parent" in Path(f"/proc/{child.pid}/cmdline").read_bytes()
+    )
+    return child
 
 
 def count_fds() -> int:

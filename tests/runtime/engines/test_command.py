@@ -41,8 +41,8 @@ async def test_a_missing_program_fails(commands: Commands) -> None:
 async def test_a_command_that_hangs_is_killed_and_nobody_knows_what_it_did(
     commands: Commands,
 ) -> None:
-    answer = await commands.run(["sh", "-c", "echo begun; exec sleep 1000"], deadline_s=0.3)
-    assert (answer.is_late, answer.told) == (True, "did not end within 0.3 s: begun")
+    answer = await commands.run(["sh", "-c", "echo begun; exec sleep 1000"], deadline_s=1.0)
+    assert (answer.is_late, answer.told) == (True, "did not end within 1 s: begun")
 
 
 async def test_a_cancelled_command_is_killed(commands: Commands) -> None:

@@ -230,7 +230,7 @@ async def test_a_host_that_refuses_is_tried_until_it_comes_back(rig: SSHRig) -> 
 async def test_a_host_that_is_cut_off_is_lost_and_used_again(rig: SSHRig, how: str) -> None:
     node = rig.machines[0]
     alive = ["-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1"]
-    engine = rig.engine(hosts=["node1"], ssh=alive, answer_s=4.0)
+    engine = rig.engine(hosts=["node1"], ssh=alive)
     async with running(rig, engine) as host:
         engine.want("ssh", 1)
         (link,) = await host.agents(1)

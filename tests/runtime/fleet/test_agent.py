@@ -153,7 +153,7 @@ async def test_an_agent_that_is_to_end_says_so_and_works_on(tmp_path: Path, sign
 
 
 async def test_a_node_that_is_silent_is_lost_and_ends_when_it_wakes_up(tmp_path: Path) -> None:
-    times = FleetSettings(beat_s=0.1, lease_s=0.3, margin_s=0.1, cause_s=0.01, grace_s=2.0)
+    times = FleetSettings(beat_s=0.1, lease_s=1.0, margin_s=0.2, cause_s=0.01, grace_s=2.0)
     async with one_node(tmp_path, times) as (fleet, log, engine):
         _, heard, facts = await worker_of(fleet)
         engine.agent.send_signal(signal.SIGSTOP)
@@ -177,11 +177,11 @@ async def test_both_sides_of_a_cut_network_give_up_and_the_agent_first(tmp_path:
         cable.target = (invited.address, invited.port)
         return replace(invitation, secret=encode_invitation(replace(invited, port=port)))
 
-    times = FleetSettings(beat_s=0.1, lease_s=0.4, margin_s=2.0, cause_s=0.01, grace_s=2.0)
+    times = FleetSettings(beat_s=0.1, lease_s=1.3, margin_s=2.0, cause_s=0.01, grace_s=2.0)
     async with one_node(tmp_path, times, change=detour) as (fleet, log, engine):
         _, heard, facts = await worker_of(fleet)
         cable.cut()
-        assert "not heard for 2.4" in await heard.exit()
+        assert "not heard for 3.3" in await heard.exit()
         assert not psutil.pid_exists(facts["pid"]), "the trial would run twice"
         assert engine.agent.wait(30) == 1
         assert len([event for event in log.events if event[0] == "left"]) == 1

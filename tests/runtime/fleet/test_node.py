@@ -15,7 +15,7 @@ from holdfast.runtime.fleet.settings import FleetSettings, Shared
 from holdfast.runtime.wire import Message
 from tests.rig.nodes.fleets import FleetLog, Invitations, PlayedAgent, open_fleet, play
 from tests.rig.workers.launcher_contract import start
-from tests.rig.workers.processes import Heard
+from tests.rig.workers.processes import PATIENCE_S, Heard
 
 pytestmark = pytest.mark.anyio
 
@@ -46,8 +46,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(most: int = 1, shared: Shared | None = None) -> AsyncIterator[Stage]:
-    times = FleetSettings(grace_s=0.1, late_s=0.1, cause_s=0.02)
+async def stage(
+    most: int = 1, shared: Shared | None = None, *, late_s: float = PATIENCE_S
+) -> AsyncIterator[Stage]:
+    times = FleetSettings(grace_s=0.1, late_s=late_s, cause_s=0.02)
     async with open_fleet(Invitations(most), times, shared) as opened:
         made = Stage(*opened)
         try:
@@ -424,10 +426,10 @@ async def test_a_warning_of_an_agent_names_the_node() -> None:
 
 
 async def test_an_agent_that_does_not_end_is_not_waited_for() -> None:
-    async with stage() as on:
+    async with stage(late_s=0.1) as on:
         agent = await on.joined()
         _, heard = await on.worker(agent)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await on.fleet.close()
         assert await heard.exit() == "was lost with the node played (it did not end in time)"
         await agent.end()

@@ -19,7 +19,7 @@ from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.warm import succession
 from holdfast.runtime.warm.local_worker import LocalWorker
 from tests.rig.free_tasks import free_tasks
-from tests.rig.workers.processes import Heard, Lifeline, wait_for_end
+from tests.rig.workers.processes import Heard, Lifeline, wait_for_end, warm_parent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -108,15 +108,6 @@ async def loaded_in_the_next(launcher: LocalLauncher, *names: str) -> list[str]:
     found: list[str] = await ask(worker, heard, "call", "mine:has", *names)
     assert await ends(worker, heard, "return") == "exited with status 0"
     return found
-
-
-def warm_parent() -> psutil.Process:
-    (parent,) = [
-        child
-        for child in psutil.Process().children()
-        if any("holdfast.runtime.warm.parent" in part for part in child.cmdline())
-    ]
-    return parent
 
 
 # -- what is learned, and had ready ---------------------------------------------------------------
