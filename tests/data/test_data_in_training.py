@@ -68,9 +68,10 @@ def report(
     if train.get_context().get_world_rank() == 0:
         state = {"epoch": epoch, "shard": shard.state_dict()}
         (folder / "state.json").write_text(json.dumps(state))
-    train.report({"epoch": epoch}, checkpoint=train.Checkpoint.from_directory(folder))
+    # Noted first: once the report is complete, the other rank may fail, which ends this one.
     at = epoch if belongs_to is None else belongs_to
     note(config["notes"], epoch=at, ids=held, ranks=train.get_context().get_world_size())
+    train.report({"epoch": epoch}, checkpoint=train.Checkpoint.from_directory(folder))
 
 
 def test_a_training_broken_off_in_an_epoch_resumes_there_with_other_workers_and_moved_files(

@@ -28,6 +28,9 @@ FOLDER = "HOLDFAST_TEST_FOLDER"
 MARKS = "HOLDFAST_TEST_MARKS"
 # Only a script that hangs takes this long, also on a busy machine.
 LONGEST_S = 200.0
+# And only a process that stays lives this long after its script.
+_LEAVING_S = 60.0
+_EXITING_S = 5.0
 _NOTES = "notes"
 _END = "script-ended"
 _WARM = ("holdfast: warm parent", "holdfast: trial")
@@ -269,12 +272,12 @@ class UserScript:
                 found.append(Process(pid=pid, role=kind, pidfd=pidfd))
         return found
 
-    def left(self, within_s: float = 5.0) -> list[Process]:
+    def left(self, within_s: float = _LEAVING_S) -> list[Process]:
         """The processes that still live after this many seconds."""
         for process in self.processes():
             process.ends(within_s)
             os.close(process.pidfd)
-        _wait_for_exiting(within_s)
+        _wait_for_exiting(min(within_s, _EXITING_S))
         return self.processes()
 
     def notes(self) -> list[dict[str, Any]]:

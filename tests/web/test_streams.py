@@ -18,7 +18,8 @@ import pytest
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.page.place import Place
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.web import connections, following
+from holdfast.web import connections, following, server
+from holdfast.web.connections import LimitedConnection
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.web.in_process import Browser, Events, Served, served
 from tests.rig.workers.processes import PATIENCE_S
@@ -277,7 +278,8 @@ def test_one_that_never_reads_is_cut_off(
     large.write_bytes(bytes(1 << 20))
     path = "/api/e/digits/t/d2a66_00000/file?path=large.bin"
     with slow_socket(serving, browser, path) as sock:
-        until(serving, lambda: not connections_of(serving))
+        until(serving, lambda: bool(connection_of(serving, sock)))
+        until(serving, lambda: not connection_of(serving, sock))
         assert is_cut(sock)
 
 
@@ -285,6 +287,16 @@ def connections_of(serving: Served) -> int:
     server = serving.server._uvicorn
     assert server is not None
     return len(server.server_state.connections)
+
+
+def connection_of(serving: Served, sock: socket.socket) -> LimitedConnection | None:
+    """The server's end. It may not have heard yet that an earlier client has gone."""
+    server, name = serving.server._uvicorn, sock.getsockname()
+    assert server is not None
+    for one in server.server_state.connections:
+        if isinstance(one, LimitedConnection) and one.client == name:
+            return one
+    return None
 
 
 def until(serving: Served, is_done: Callable[[], bool]) -> None:
@@ -324,15 +336,13 @@ def test_a_request_that_is_unread_when_its_time_ends_is_answered(
     sent = f"GET /api/about HTTP/1.1\r\nHost: {browser.host}\r\nCookie: {browser.cookie}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", serving.address.port)) as sock:
         sock.settimeout(PATIENCE_S)
-        until(serving, lambda: bool(connections_of(serving)))
+        until(serving, lambda: bool(connection_of(serving, sock)))
 
         def time_ends() -> None:
             """In one turn of the loop, which reads no socket meanwhile."""
-            server = serving.server._uvicorn
-            assert server is not None
-            (connection,) = server.server_state.connections
+            connection = connection_of(serving, sock)
+            assert connection is not None
             sock.sendall(sent.encode())
-            assert isinstance(connection, connections.LimitedConnection)
             connection._end_soon()
 
         serving.loop.call_soon_threadsafe(time_ends)
@@ -450,8 +460,13 @@ def test_the_server_ends_within_moments_whatever_is_open(
 
 
 def test_a_last_look_shows_how_it_has_ended(
-    serving: Served, browser: Browser, run: RecordedExperiment
+    serving: Served,
+    browser: Browser,
+    run: RecordedExperiment,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for deadline in ("_LAST_LOOK_S", "_END_S"):
+        monkeypatch.setattr(server, deadline, PATIENCE_S)
     with browser.stream(PATH) as events:
         events.next("facts")
         run.report("d2a66_00001", {"loss": 0.25})

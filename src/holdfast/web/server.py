@@ -150,6 +150,7 @@ class WebServer:
             try:
                 await server.serve([self._socket])
             finally:
+                server.has_served.set()
                 self._ended.set()
                 self.place.close()
             await ending
@@ -165,7 +166,9 @@ class WebServer:
                     await following.look_a_last_time()
         following.end()
         server.should_exit = True
-        await asyncio.sleep(_END_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await server.has_served.wait()
         server.cut()
 
     def _on_bug(self, error: BaseException) -> None:
@@ -182,6 +185,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
         super().__init__(config)
+        self.has_served = asyncio.Event()
         self._on_start = on_start
 
     @contextmanager

@@ -2,8 +2,9 @@
 
 A search with ASHA (unless `asha` is false) over a made-up loss. Trial 7 fails twice, for two
 reasons, and finishes; rates above 0.3 diverge, which fails a trial for good. While a test holds
-the gate `hold`, each trial waits before its next epoch, which takes `epoch_s` seconds. The
-options are one JSON object on the command line.
+the gate `hold`, each trial waits before its next epoch, which takes `epoch_s` seconds; an attempt
+of one trial waits at its own gate, `begun-TRIAL-ATTEMPT`. The options are one JSON object on the
+command line.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def train(config: dict[str, Any]) -> None:
         with checkpoint.as_directory() as folder:
             start = int(Path(folder, "epoch").read_text()) + 1
     mark("begun", index, attempt)
+    wait_at(f"begun-{index}-{attempt}")
     for epoch in range(start, EPOCHS + 1):
         mark("at", index, epoch)
         wait_at("hold")

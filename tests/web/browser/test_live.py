@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.process, pytest.mark.server]
 def test_each_page_follows_a_run_through_a_kill_and_a_restore(
     bench: Bench, opened: Callable[..., Tab]
 ) -> None:
+    held = [bench.gate(f"begun-{index}-1") for index in range(8, 24)]
     script = bench.start()
     script.wait_for("begun 8 ")
-    hold = bench.gate("hold")
     served = serve(bench, bench.storage)
 
     places = opened(served.url)
@@ -41,17 +41,16 @@ def test_each_page_follows_a_run_through_a_kill_and_a_restore(
     rows = experiment.page.locator("#trials-grid [role=row][data-trial]")
     before = rows.count()
 
-    hold.open()
     restored = bench.start(restore=True)
     restored.wait_for("begun 12 ")
-    again = bench.gate("hold")
     seen(places.page.locator("tr[data-key=run] .c-state"), "running")
     seen(experiment.page.locator("main"), "running")
     seen(experiment.page.get_by_label("What happened"), re.compile("[Rr]estored"))
     experiment.page.wait_for_function(
         "before => document.querySelector('#trials-grid').ariaRowCount > before + 1", arg=before
     )
-    again.open()
+    for gate in held:
+        gate.open()
     restored.succeeds()
     seen(places.page.locator("tr[data-key=run] .c-state"), "ended with errors")
     seen(experiment.page.locator("main"), "24 of 24")
