@@ -81,8 +81,9 @@ class StoppedWatch:
             return
         self._continued.add(one.pid)
         del self._since[one.pid]
-        self._tell(f"{one.name} (pid {one.pid}) {how}: holdfast continues it (SIGCONT)")
+        # In this order: whoever reads the message may stop the process again.
         process_control.kill_group(one.pid, signal.SIGCONT)
+        self._tell(f"{one.name} (pid {one.pid}) {how}: holdfast continues it (SIGCONT)")
 
 
 def is_stopped_now(pid: int) -> bool:

@@ -259,6 +259,7 @@ def test_a_signal_that_the_script_handles_itself_is_left_to_it(bench: Bench) -> 
     script.signal(signal.SIGTERM)
     assert script.ends() == 3
     assert script.left() == []
+    script.finish_reading()
     assert "mine" in script.stdout
 
 

@@ -28,9 +28,10 @@ FOLDER = "HOLDFAST_TEST_FOLDER"
 MARKS = "HOLDFAST_TEST_MARKS"
 # Only a script that hangs takes this long, also on a busy machine.
 LONGEST_S = 200.0
-# And only a process that stays lives this long after its script.
-_LEAVING_S = 60.0
-_EXITING_S = 5.0
+# What the script has started ends with it, or soon after.
+_ENDS_WITHIN_S = 30.0
+# Any process of the machine, of which another test may hold one up.
+_EXITS_WITHIN_S = 5.0
 _NOTES = "notes"
 _END = "script-ended"
 _WARM = ("holdfast: warm parent", "holdfast: trial")
@@ -236,7 +237,7 @@ class UserScript:
     def finish_reading(self) -> None:
         """Wait until all that it wrote has been read. Only once no process of it is left."""
         for thread in self._threads[1:]:
-            thread.join(5)
+            thread.join(_ENDS_WITHIN_S)
 
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)
@@ -272,12 +273,12 @@ class UserScript:
                 found.append(Process(pid=pid, role=kind, pidfd=pidfd))
         return found
 
-    def left(self, within_s: float = _LEAVING_S) -> list[Process]:
+    def left(self, within_s: float = _ENDS_WITHIN_S) -> list[Process]:
         """The processes that still live after this many seconds."""
         for process in self.processes():
             process.ends(within_s)
             os.close(process.pidfd)
-        _wait_for_exiting(min(within_s, _EXITING_S))
+        _wait_for_exiting()
         return self.processes()
 
     def notes(self) -> list[dict[str, Any]]:
@@ -291,7 +292,7 @@ class UserScript:
         self.process.wait()
         os.write(self._stopped, b"x")
         for thread in self._threads:
-            thread.join(5)
+            thread.join(_ENDS_WITHIN_S)
         for fd in (self._fifo, self._stop, self._stopped):
             os.close(fd)
         for stream in (self.process.stdout, self.process.stderr):
@@ -420,7 +421,7 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _wait_for_exiting(within_s: float) -> None:
+def _wait_for_exiting() -> None:
     """Wait for all processes that are just exiting.
 
     The kernel takes away their memory first, and with it the environment that tells whose they
@@ -434,7 +435,7 @@ def _wait_for_exiting(within_s: float) -> None:
         with suppress(OSError):
             facts = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
             if int(facts[6]) & _EXITING:
-                select.select([pidfd], [], [], within_s)
+                select.select([pidfd], [], [], _EXITS_WITHIN_S)
         os.close(pidfd)
 
 

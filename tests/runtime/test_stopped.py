@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.errors import TuneError
 from holdfast.late import LATE_S
-from holdfast.runtime import process_exits
+from holdfast.runtime import process_control, process_exits
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import KernelKills, ending_of
 from holdfast.runtime.local_launcher import LocalLauncher
@@ -190,6 +190,21 @@ async def test_who_is_stopped_is_continued_and_when_stopped_again_ended() -> Non
         assert watch.killed == []
     watch.look(1)
     assert "again after it had been continued" in watch.killed[0]
+
+
+async def test_who_reads_that_a_process_is_continued_may_stop_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A SIGCONT that came after the message would undo the second stop."""
+    watch = Watch()
+    told_before: list[list[str]] = []
+    monkeypatch.setattr(
+        process_control, "kill_group", lambda pid, signum: told_before.append(watch.told[:])
+    )
+    for _ in range(5):
+        watch.look(1)
+    assert len(watch.told) == 1
+    assert told_before == [[]]
 
 
 async def test_a_stop_that_does_not_last_is_no_ones_business() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -119,13 +120,14 @@ def test_a_worker(
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "0.2")
     monkeypatch.setattr(local_launcher.LocalLauncher, "_on_message", deaf)
     monkeypatch.setattr(local_launcher, "survives", lambda pid: True)
-    monkeypatch.setattr(awaited_exit, "LEFT_AFTER_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(awaited_exit, "LEFT_AFTER_S", math.inf)
     answered: list[int] = []
     judge = pending_launches.PendingLaunches.answered
 
     def answers(self: pending_launches.PendingLaunches, token: int) -> None:
         answered.append(token)
         judge(self, token)
+        monkeypatch.setattr(awaited_exit, "LEFT_AFTER_S", 0.0)
 
     monkeypatch.setattr(pending_launches.PendingLaunches, "answered", answers)
     (result,) = fits(tmp_path)

@@ -173,6 +173,7 @@ def test_a_stalled_tracker_is_given_up_in_time_and_what_it_lacks_is_listed_and_r
     assert listed["undelivered"][0]["iterations"] in (["1-4"], ["2-4"])
     assert script.left() == []
     gate.open()
+    tracked.environ["HOLDFAST_TRACKER_DEADLINE_S"] = "60"  # within which a tracker process starts
     tracked.restore().succeeds()
     assert set(keys(told)) == {(1, 1), (2, 1), (3, 1), (4, 1)}
     assert not list(tracked.root.glob("undelivered-*"))

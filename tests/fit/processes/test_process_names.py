@@ -36,6 +36,8 @@ def test_each_process_of_a_run_has_its_name_and_the_script_keeps_its_own(fit: An
         mode = tune.CheckpointUploadMode.SYNC
         checkpoint = tune.Checkpoint.from_directory(folder)
         tune.report({"loss": 1}, checkpoint=checkpoint, checkpoint_upload_mode=mode)
+        while not Path("result.json").exists():  # of the projector
+            tune.report({"loss": 1})
         found = {child.pid for child in psutil.Process(pid).children(recursive=True)} - servers
         tune.report({"loss": 0, "seen": dict(shown(child) for child in found)})
 

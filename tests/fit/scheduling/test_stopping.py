@@ -129,16 +129,35 @@ def test_the_time_budget_ends_trials_that_never_report_again(
 
 
 def test_a_trial_that_ignores_the_order_to_stop_is_killed_after_the_grace(
-    fit: Any, monkeypatch: pytest.MonkeyPatch
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deaf(config: dict[str, Any]) -> None:
-        signal.signal(process_control.STOP, signal.SIG_IGN)
-        wait_for_ever(config)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def train(config: dict[str, Any]) -> None:
+        if config["is_deaf"]:
+            signal.signal(process_control.STOP, signal.SIG_IGN)
+            tune.report({"last": False})
+            fifo.write_text("deaf now")
+            threading.Event().wait()
+        fifo.read_text()
+        tune.report({"last": True})
+
+    class AtLast(Stopper):
+        over = False
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            self.over = result["last"]
+            return False
+
+        def stop_all(self) -> bool:
+            return self.over
 
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "0.2")
-    results = fit(deaf, None, tune.TuneConfig(time_budget_s=1))
-    assert (results.num_terminated, results.num_errors) == (1, 0)
-    assert results[0].metrics["number"] == 1
+    holdfast.init(num_cpus=2)
+    results = fit(train, {"is_deaf": tune.grid_search([True, False])}, stop=AtLast())
+    assert (results.num_terminated, results.num_errors) == (2, 0)
+    assert [result.metrics["last"] for result in results] == [False, True]
 
 
 def in_a_finalizer(wait: Callable[[], None]) -> None:

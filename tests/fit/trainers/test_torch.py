@@ -93,13 +93,12 @@ def test_two_ranks_of_one_gpu_meet_over_gloo(tmp_path: Path, loops: Any) -> None
 def test_where_ranks_come_and_go_no_sample_is_seen_twice_in_an_epoch(
     tmp_path: Path, loops: Any
 ) -> None:
-    failure = train.FailureConfig(lost_worker_absence_s=2)
-    run = {"failure_config": failure}
-    killed = {"killed": str(tmp_path / "killed")}
+    absence = {"absence_s": 2}
+    run = {"failure_config": train.FailureConfig(lost_worker_absence_s=2)}
     result = trainer(
         tmp_path,
         loops.seeing,
-        train_loop_config=killed,
+        train_loop_config=absence,
         workers=(1, 3),
         run=run,
         keep_all_metrics=True,

@@ -246,7 +246,8 @@ def test_a_rank_that_fails_ends_the_group_with_its_name_and_within_max_failures_
     how: Callable[[], object],
     told: str,
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_BARRIER_TIMEOUT_S", "0.5")
+    if how is hangs:  # on a busy machine one rank may begin so much later than the other
+        monkeypatch.setenv("HOLDFAST_BARRIER_TIMEOUT_S", "0.5")
     with pytest.raises(train.TrainingFailedError, match=told) as caught:
         trainer(failing(how)).fit()
     assert isinstance(caught.value.__cause__, TrialError)
@@ -330,19 +331,17 @@ def test_an_elastic_group_resumes_without_a_lost_rank_and_takes_another_later(
     trainer: Trainer, tmp_path: Path
 ) -> None:
     def loop(config: dict[str, Any]) -> None:
-        at = train.get_context()
+        began, at = time.monotonic(), train.get_context()
         begun = train.get_checkpoint()
         done = int(content(begun)["epoch"]) + 1 if begun else 0
         for epoch in range(done, 4):
             if rank() == 0:
                 note(config, f"epoch {epoch} of {at.get_world_size()}")
             if (rank(), epoch, at.get_attempt()) == (1, 1, 1):
-                (Path(config["notes"]).parent / "killed").touch()
                 dies()
-            if (at.get_attempt(), epoch, config["absence_s"]) == (2, 2, 1):
-                # Until the lost rank may have returned.
-                killed = (Path(config["notes"]).parent / "killed").stat().st_mtime
-                time.sleep(max(0.0, killed + 2 - time.time()))
+            if (at.get_attempt(), config["absence_s"]) == (2, 1):
+                # Until the lost rank may have returned: its absence began before this attempt.
+                time.sleep(max(0.0, began + 1.1 - time.monotonic()))
             train.report({}, checkpoint=save("epoch", str(epoch)) if rank() == 0 else None)
 
     def config(absence_s: float) -> dict[str, Any]:
@@ -359,7 +358,7 @@ def test_an_elastic_group_resumes_without_a_lost_rank_and_takes_another_later(
     trainer(
         loop, workers=(1, 2), lost_worker_absence_s=1, train_loop_config=config(1), run=run
     ).fit()
-    assert notes(tmp_path) == [*first[:4], "epoch 3 of 2"]
+    assert notes(tmp_path) == [*first[:3], "epoch 2 of 2", "epoch 3 of 2"]
 
 
 # -- other ways in and out ----------------------------------------------------------------------

@@ -110,7 +110,7 @@ def together(config: dict[str, Any]) -> None:
 
 def seeing(config: dict[str, Any]) -> None:
     """Two epochs in batches of 2, saved after each; reports which samples each rank got."""
-    context = train.get_context()
+    began, context = time.monotonic(), train.get_context()
     numbers = TensorDataset(torch.arange(22))
     loader = prepare_data_loader(DataLoader(numbers, batch_size=2, shuffle=True, num_workers=1))
     first = 0
@@ -125,10 +125,9 @@ def seeing(config: dict[str, Any]) -> None:
         for (batch,) in loader:
             steps += 1
             if (context.get_attempt(), epoch) == (2, 1):
-                # Until the lost rank may have returned.
-                time.sleep(max(0.0, Path(config["killed"]).stat().st_mtime + 3 - time.time()))
+                # Until the lost rank may have returned: its absence began before this attempt.
+                time.sleep(max(0.0, began + config["absence_s"] + 0.1 - time.monotonic()))
             if (context.get_attempt(), context.get_world_rank(), steps) == (1, 1, 2):
-                Path(config["killed"]).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             staged = train.staging_directory()
             Path(staged, "loader").write_text(json.dumps(loader.state_dict()))

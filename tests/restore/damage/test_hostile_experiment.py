@@ -54,6 +54,7 @@ def fails_in_a_line(bench: Bench, folder: Path) -> None:
     before = contents(victim)
     script = bench.restore()
     assert script.ends() == 1
+    script.finish_reading()
     told = [line for line in script.stderr.splitlines() if "dirname" in line]
     assert len(told) == 1, script.stderr
     assert "must be one plain name" in told[0]
@@ -74,6 +75,7 @@ def test_a_restore_does_not_follow_the_link_in_place_of_a_trials_folder(killed: 
     trial.symlink_to(victim)
     script = killed.restore()
     assert script.ends() == 1
+    script.finish_reading()
     assert "is a link: holdfast would read or write something outside" in script.stderr
     assert contents(victim) == before
 

@@ -13,13 +13,17 @@ SCRIPT = """
 import os, shutil, sys, time
 from holdfast import tune
 
+def remove_tree(root):
+    while os.path.exists(root):  # something may be written there just now
+        shutil.rmtree(root, ignore_errors=True)
+
 def remove(root, what):
     journal = os.path.join(root, "journal")
     segment = os.path.join(journal, "000000.log")
     if what == "experiment":
-        shutil.rmtree(root)
+        remove_tree(root)
     elif what == "journal":
-        shutil.rmtree(journal)
+        remove_tree(journal)
     elif what == "renamed":
         os.rename(journal, journal + "-elsewhere")
     elif what == "segment":
@@ -28,17 +32,14 @@ def remove(root, what):
         shutil.copy(segment, segment + "-copy")
         os.replace(segment + "-copy", segment)
     elif what == "recreated":
-        shutil.rmtree(journal)
+        remove_tree(journal)
         os.mkdir(journal)
         with open(segment, "wb") as file:
             file.write(b"HFJRNL\\0\\1")
 
 def train(config):
     tune.report({"value": 0})
-    try:
-        remove(config["root"], config["what"])
-    except OSError:  # something is being written there just now
-        remove(config["root"], config["what"])
+    remove(config["root"], config["what"])
     tune.report({"value": 1})
     while config["endless"]:
         tune.report({"value": 2})

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ WIDE, NARROW = (1280, 800), (390, 844)
 _ABORTED = "net::ERR_ABORTED"
 # Tests that run at the same time make network namespaces. The page asks again.
 _CHANGED = "net::ERR_NETWORK_CHANGED"
+_MOST_LOADS = 20
 _TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
     console.error(`CSP ${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`));"""
 # The elements that make the page wider than the window; what is in a box that scrolls is not among
@@ -90,6 +91,8 @@ class Tab:
         self.context.on("console", self._said)
         self.context.on("weberror", lambda error: self._problems.append(f"{error.error}"))
         self.page = self.context.new_page()
+        for name in ("goto", "reload"):
+            setattr(self.page, name, _persistent(getattr(self.page, name)))
 
     @property
     def problems(self) -> list[str]:
@@ -147,6 +150,23 @@ class Tab:
     def _said(self, message: Any) -> None:
         if message.type in ("error", "warning") and _CHANGED not in message.text:
             self._problems.append(f"console: {message.text}")
+
+
+def _persistent(load: Callable[..., Any]) -> Callable[..., Any]:
+    """What a person does whose network has changed: load the page again."""
+
+    def loaded(*arguments: Any, **options: Any) -> Any:
+        from playwright.sync_api import Error
+
+        for _ in range(_MOST_LOADS):
+            try:
+                return load(*arguments, **options)
+            except Error as error:
+                if _CHANGED not in error.message:
+                    raise
+        return load(*arguments, **options)
+
+    return loaded
 
 
 def seen(locator: Any, text: str | re.Pattern[str]) -> None:
