@@ -246,6 +246,7 @@ def test_wandb_offline_writes_to_the_directory_that_it_was_given(bench: Bench) -
 def test_wandb_refuses_at_login_what_is_not_a_key(bench: Bench) -> None:
     script = undisturbed(bench, "steps_wandb", "login", "--key", "your_api_key")
     assert script.ends() == 1
+    script.finish_reading()
     assert "API key must have 40+ characters, has 12." in script.stderr
     assert "your_api_key" not in script.stderr
 
@@ -254,6 +255,7 @@ def test_databricks_without_its_file_is_an_error_that_says_so(bench: Bench) -> N
     missing = str(bench.folder / "databrickscfg")
     script = undisturbed(bench, "steps_mlflow", "databricks", "--config-file", missing)
     assert script.ends() == 1
+    script.finish_reading()
     assert "Reading Databricks credential configuration failed" in script.stderr
 
 
