@@ -45,7 +45,7 @@ async def test_no_attack_holds_up_the_messages_of_others() -> None:
                     slowest, rounds = max(slowest, loop.time() - began), rounds + 1
             assert process.returncode == 0, attacking.result()
             assert slowest < LONGEST_S, attack
-            assert rounds > 1, attack
+            assert rounds > 0, attack
             print(f"{attack}: {rounds} round trips, the slowest {slowest * 1000:.0f} ms")
         causes = [await log.until("left", name) for name in [*log.nodes][1:]]
         assert len(causes) == 5
