@@ -7,6 +7,12 @@ import asyncio
 import pytest
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """A loop whose timers look at its clock; those of uvloop do not."""
+    return "asyncio"
+
+
 class JumpingClock:
     """The clock of the running loop, which only the test moves."""
 

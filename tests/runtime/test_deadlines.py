@@ -10,16 +10,11 @@ import pytest
 from holdfast.late import LATE_S, Timer
 from holdfast.runtime.deadlines import first_of, happens
 from tests.rig.jumping_clock import JumpingClock
+from tests.rig.jumping_clock import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
 
 WITHIN_S = 5.0
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """A loop whose timers look at its clock; those of uvloop do not."""
-    return "asyncio"
 
 
 async def timer(_: asyncio.Future[None]) -> bool:
@@ -41,17 +36,24 @@ async def future(answer: asyncio.Future[None]) -> bool:
 
 
 Wait = Callable[[asyncio.Future[None]], Awaitable[bool]]
-each_wait = pytest.mark.parametrize("wait", [timer, event, future])
 
 
-@each_wait
-async def test_the_whole_time_begins_again_after_a_suspension(
+async def begun(
     wait: Wait, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> tuple[JumpingClock, asyncio.Future[None], asyncio.Future[bool]]:
+    """The clock, the answer, and the wait for it, which has begun."""
     clock = JumpingClock(monkeypatch)
     answer = asyncio.get_running_loop().create_future()
     waits = asyncio.ensure_future(wait(answer))
     await clock.jump(0)
+    return clock, answer, waits
+
+
+@pytest.mark.parametrize("wait", [timer, event, future])
+async def test_the_whole_time_begins_again_after_a_suspension(
+    wait: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, _, waits = await begun(wait, monkeypatch)
     for late_s in (2 * LATE_S, 3600.0):
         await clock.jump(WITHIN_S + late_s)
         assert not waits.done()
@@ -66,10 +68,7 @@ async def test_the_whole_time_begins_again_after_a_suspension(
 async def test_an_answer_that_arrived_during_the_suspension_is_in_time(
     wait: Wait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = JumpingClock(monkeypatch)
-    answer = asyncio.get_running_loop().create_future()
-    waits = asyncio.ensure_future(wait(answer))
-    await clock.jump(0)
+    clock, answer, waits = await begun(wait, monkeypatch)
     await clock.jump(WITHIN_S + 2 * LATE_S)
     answer.set_result(None)
     await clock.jump(0)

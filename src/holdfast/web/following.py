@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -62,15 +62,21 @@ class Readers:
         self, what: Hashable, perform: Callable[[], R], shared: asyncio.Future[R]
     ) -> None:
         try:
-            shared.set_result(await self.read(perform))
-        except asyncio.CancelledError:
-            shared.cancel()
-            raise
-        except Exception as error:  # of the requests
-            shared.set_exception(error)
-            shared.exception()  # they may all have ended
+            await settle(shared, self.read(perform))
         finally:
             del self._shared[what]
+
+
+async def settle(shared: asyncio.Future[R], result: Awaitable[R]) -> None:
+    """Give several requests the result of one, or its error."""
+    try:
+        shared.set_result(await result)
+    except asyncio.CancelledError:
+        shared.cancel()
+        raise
+    except Exception as error:  # of the requests
+        shared.set_exception(error)
+        shared.exception()  # they may all have ended
 
 
 class Watched:

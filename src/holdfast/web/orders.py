@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.steering.client import send_order
 from holdfast.experiment.steering.orders import InvalidOrder, Order, decode
+from holdfast.web.following import settle
 from holdfast.web.security import LARGEST_BODY
 
 _KEY = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
@@ -37,22 +38,13 @@ class OrdersOnce:
         if not _KEY.match(key):
             raise InvalidOrder("an Idempotency-Key has 1 to 64 letters, digits and hyphens")
         what = (request.path_params["key"], key)
-        if (known := self._answers.get(what)) is not None:
-            return await asyncio.shield(known)
-        answer = self._answers[what] = asyncio.get_running_loop().create_future()
-        if len(self._answers) > _MOST_KEYS:
-            self._answers.popitem(last=False)
-        try:
-            text = await perform()
-        except asyncio.CancelledError:  # the server ends
-            answer.cancel()
-            raise
-        except Exception as error:
-            answer.set_exception(error)
-            answer.exception()  # nobody else may ask
-            raise
-        answer.set_result(text)
-        return text
+        answer = self._answers.get(what)
+        if answer is None:
+            answer = self._answers[what] = asyncio.get_running_loop().create_future()
+            if len(self._answers) > _MOST_KEYS:
+                self._answers.popitem(last=False)
+            await settle(answer, perform())
+        return await asyncio.shield(answer)
 
 
 async def order_in(request: Request) -> Order:
