@@ -267,6 +267,10 @@ class Machine(State):
             effects += [*(rested or []), *fill_or_finish(self)]
         return effects
 
+    def has_left(self, trial: Trial) -> bool:
+        """Whether the trial has ended for good, and no worker runs it any more."""
+        return trial.status.is_final and trial.trial_id not in self.placement.holds
+
     def _rest(self, event: Started | Returned) -> list[Effect] | None:
         """Keep the worker that returned, now idle, for another trial, or end it if its node goes.
         None if workers are not kept."""

@@ -242,6 +242,8 @@ class Controller:
             self.user_code.observe((event_or_none, before, after))
             if retry := retry_of(event_or_none, before, after, machine.spec):
                 self._parts.on_retry(retry)
+            if self.uploads is not None and after is not None and machine.has_left(after):
+                self.uploads.nodes.trial_ended(after.spec.dirname)
         moved = (
             before is None or after is None or before.status is not after.status
             for _, before, after in changes

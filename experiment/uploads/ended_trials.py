@@ -53,9 +53,8 @@ class EndedTrials:
 
     def _has_ended(self, trial: Trial) -> bool:
         """Whether nothing more comes into its folder, neither of its worker nor of its uploads."""
-        has_worker = trial.trial_id in self._machine.placement.holds
         is_committed = all(checkpoint.committed for checkpoint in trial.checkpoints)
-        return trial.status.is_final and is_committed and not has_worker
+        return is_committed and self._machine.has_left(trial)
 
     def written(self, written: Position) -> Iterator[dict[str, str]]:
         """Those of the told folders whose files are written by now, with their words: all files of

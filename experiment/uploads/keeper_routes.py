@@ -96,6 +96,8 @@ class KeeperRoutes:
         for item in self._waiting.at(node):
             self.send(node, item.orders[node])
         self.questions.ask_again(node)
+        if (trials := self._nodes.trials_on(node)) is not None:
+            trials.repeat()
         for (trial_id, folder), nodes in self._leaving.items():
             if node in nodes:
                 self.send(node, ["discard", trial_id, [folder]])
@@ -177,6 +179,9 @@ class KeeperRoutes:
             case ["discarded", trial_id, folders]:
                 for folder in folders:
                     self._discarded(node, trial_id, folder)
+            case ["sent_ended", folder]:
+                if (trials := self._nodes.trials_on(node)) is not None:
+                    trials.sent(folder)
             case ["seen", *token]:
                 self._nodes.witness(node, token, self.questions)
             case ["blind", text]:

@@ -37,6 +37,8 @@ def checked(message: Message) -> Message:
             return ["shared", _trial(trial), _number(index), facts, [*map(inner_path, folders)]]
         case ["discarded", trial, list(folders)]:
             return ["discarded", _trial(trial), [_checkpoint(folder) for folder in folders]]
+        case ["sent_ended", folder]:
+            return ["sent_ended", folder_name(folder)]
         case ["fetched" | "unanswered" as name, ticket, why]:
             return [name, _ticket(ticket), _text(why)]
         case ["found", ticket, list(rows)]:

@@ -10,13 +10,17 @@ from typing import Any, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.uploads.host import UploadsHost
+from holdfast.experiment.uploads.node_trials import NodeTrials
 from holdfast.experiment.uploads.questions import StorageQuestions
 from holdfast.late import Timer
 from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import StorageUnavailable
+from holdfast.trial.readable import listed
 
 # A node's keeper starts a process, and looks for the storage for half a minute.
 SEEN_WITHIN_S = 120.0
+# A message names so many trials.
+_NAMED = 10
 # Nodes start one after the other, and one warning is to name all that do not see the storage.
 _TOGETHER_S = 2.0
 
@@ -35,9 +39,8 @@ class _Node:
 
     sees: asyncio.Future[str]
     timer: Timer
-    # The ids of trials that have run here, by the folder, and the checkpoints that lie here, each
-    # with whether it is whole.
-    trials: dict[str, str] = field(default_factory=dict)
+    trials: NodeTrials
+    # The checkpoints that lie here, each with whether it is whole.
     copies: dict[str, bool] = field(default_factory=dict)
     closing: asyncio.Future[None] | None = None
 
@@ -89,7 +92,8 @@ class NodeKeepers:
     def join(self, node: str) -> None:
         """A node is there; its keeper says next whether it sees the storage."""
         timer = Timer(self._loop, SEEN_WITHIN_S, partial(self._on_silence, node))
-        self._nodes[node] = _Node(sees=self._loop.create_future(), timer=timer)
+        trials = NodeTrials(partial(self.send, node))
+        self._nodes[node] = _Node(sees=self._loop.create_future(), timer=timer, trials=trials)
 
     def _on_silence(self, node: str) -> None:
         self.decide(node, f"its keeper did not answer within {SEEN_WITHIN_S:g} s")
@@ -97,14 +101,18 @@ class NodeKeepers:
     def leave(self, node: str) -> None:
         """A node is gone, and everything that was on it."""
         gone = self._nodes.pop(node, None)
-        if gone is not None:
-            gone.decide("the node is gone")
-            if gone.closing is not None and not gone.closing.done():
-                if gone.trials:  # otherwise nothing is there
-                    text = f"node {node} was lost before its keeper had finished"
-                    self._unsaved.append(("", text))
-                gone.closing.set_result(None)
-            self._warn_of_blind_soon()
+        if gone is None:
+            return
+        gone.decide("the node is gone")
+        if gone.closing is None:
+            # A trial that has not ended runs again elsewhere.
+            if ended := gone.trials.unsent(all_have_ended=False):
+                self._host.warn(_lost_with(node, ended), "loss")
+        elif not gone.closing.done():
+            if unsent := gone.trials.unsent(all_have_ended=True):
+                self._unsaved.append(("", _lost_with(node, unsent)))
+            gone.closing.set_result(None)
+        self._warn_of_blind_soon()
 
     # -- who sees the storage -----------------------------------------------------------------
 
@@ -179,24 +187,24 @@ class NodeKeepers:
         """Whether the whole checkpoint lies on the node."""
         return node in self._nodes and self._nodes[node].copies.get(folder, False)
 
-    def note_trial(self, node: str, folder: str, trial_id: str) -> None:
-        """The trial in this folder runs on the node."""
-        if node in self._nodes:
-            self._nodes[node].trials[folder] = trial_id
+    def trials_on(self, node: str) -> NodeTrials | None:
+        """The trials that have run on the node; None if it is gone."""
+        return self._nodes[node].trials if node in self._nodes else None
+
+    def trial_ended(self, folder: str) -> None:
+        """The trial in this folder has ended for good."""
+        for node, known in self._nodes.items():
+            if self.sees_storage(node):
+                known.trials.ended(folder)
 
     def release(self, is_over: Callable[[str, str], bool], *, only: Collection[str]) -> None:
         """Let these nodes remove the trials that are over, by folder and id, once their files are
         in storage: the disk of a node is small, and storage has everything."""
         for node in only:
-            known = self._nodes.get(node)
-            if known is None or not self.sees_storage(node):
-                continue
-            for folder in [
-                name for name, trial_id in known.trials.items() if is_over(name, trial_id)
-            ]:
-                del known.trials[folder]
-                known.copies = {n: w for n, w in known.copies.items() if not _is_in(n, folder)}
-                self.send(node, ["release", folder])
+            if self.sees_storage(node):
+                known = self._nodes[node]
+                for folder in known.trials.release(is_over):
+                    known.copies = {n: w for n, w in known.copies.items() if not _is_in(n, folder)}
 
     def discard(self, trial_id: str, folder: str) -> list[str]:
         """Remove a checkpoint from the nodes where it lies. Returns these nodes, each of which
@@ -211,11 +219,8 @@ class NodeKeepers:
         """Let each node, or `only` this one, upload the files of its trials: of those in these
         folders (None: all)."""
         for node, known in self._nodes.items():
-            if only not in ("", node):
-                continue
-            wanted = [name for name in known.trials if folders is None or name in folders]
-            if wanted and self.sees_storage(node):
-                self.send(node, ["mirror", wanted, artifacts])
+            if only in ("", node) and self.sees_storage(node):
+                known.trials.mirror(folders, artifacts=artifacts)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -274,6 +279,13 @@ class NodeKeepers:
         if place := self._kept.get(node):
             return f"{line} (kept on node {node} in {place})"
         return f"{line} (it was on node {node}, which has not kept it)" if node else line
+
+
+def _lost_with(node: str, trials: list[str]) -> str:
+    return (
+        f"node {node} was lost before it had sent the newest output and artifacts of "
+        f"{'trials' if len(trials) > 1 else 'trial'} {listed(trials, _NAMED)}"
+    )
 
 
 def _with_reasons(nodes: Iterable[str], reasons: Mapping[str, str]) -> str:

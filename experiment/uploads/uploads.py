@@ -144,6 +144,8 @@ class Uploads:
         StorageUnavailable."""
         if self.is_remote or node:  # otherwise they are in the storage already
             await self.questions.hand_over(spec, node)
+            if (trials := self.nodes.trials_on(node)) is not None:
+                trials.handed_over(spec.dirname)
 
     def release(self, has_ended: Callable[[str], bool], nodes: Collection[str]) -> None:
         """Let these nodes remove trials that have ended, by their ids, but for those with a

@@ -54,6 +54,8 @@ class NodeOrders:
                 what = f"release {folder}"
                 release = partial(self.keeper.hand_over, folder, with_checkpoints=True)
                 self._lanes.start(_MIRROR, what, release)
+            case ["send_ended", str(folder)]:
+                self._lanes.start(_MIRROR, _MIRROR, partial(self._send_ended, folder))
             case ["mirror", list(folders), bool(artifacts)]:
                 is_first = not self._wanted
                 for folder in folders:
@@ -81,6 +83,10 @@ class NodeOrders:
     async def _hand_over(self, ticket: str, folder: str) -> list[Any]:
         await self.keeper.hand_over(folder)
         return ["fetched", ticket, ""]
+
+    async def _send_ended(self, folder: str) -> None:
+        await self.keeper.mirror([folder], artifacts=True)
+        self._send(["sent_ended", folder])
 
     async def _mirror(self) -> None:
         wanted, self._wanted = self._wanted, {}

@@ -20,7 +20,7 @@ the uploader's:
 a node's: ["have", ticket, folder, whether it was committed]  ["copy", ticket, from, to]
           ["mirror", [trial's folder, ...], whether with artifacts]
           ["share", trial, index, folder, [file of another node's share, ...]]
-          ["release", trial's folder]
+          ["send_ended", trial's folder]  ["release", trial's folder]
 answers:  ["opened", key of the claim]  ["warning", text]  ["committed", trial, index]
           ["published", segment, offset]  ["moving"]  ["trouble", text]
           ["fetched", ticket, error]  ["unanswered", ticket, text]  ["refused", text]
@@ -30,7 +30,7 @@ answers:  ["opened", key of the claim]  ["warning", text]  ["committed", trial, 
           ["failed", what, text]  ["stuck", where, why]
           ["left", [text, ...]]  ["closed", [text, ...]]
 a node's: ["seen", key, content of its token]  ["blind", text]  ["copied", ticket, files, bytes]
-          ["discarded", trial, [folder, ...]]
+          ["discarded", trial, [folder, ...]]  ["sent_ended", trial's folder]
           ["shared", trial, index, {file: [size, checksum]}, [empty folder, ...]]
 """
 

@@ -85,6 +85,55 @@ def test_a_commit_under_way_on_the_lost_node_counts_if_storage_has_it_all(
     assert problems(bench, copy) == []
 
 
+def test_a_node_takes_no_file_of_a_trial_with_it_that_has_ended(
+    bench: Bench, bucket: Bucket, proxy: Proxy
+) -> None:
+    gates = [bench.gate(f"{trial}-4") for trial in (0, 1)]
+    script = bench.start(
+        sync_period=3600, artifacts=True, sync_artifacts=True, prints=True, checkpoint_every=9
+    )
+    script.wait_for("at 0 4")
+    agent = agent_of(script, 0)
+    gates[0].open()
+    for name in ("stdout", "artifact.txt"):
+        proxy.wait_for("PUT", f"/{name}")  # the other trial has not ended
+    agent.kill()
+    script.said("is lost")
+    gates[1].open()
+    script.succeeds()
+    copy = bucket.download(bench.folder / "bucket")
+    (folder,) = copy.glob("*_00000_*")
+    assert (folder / "artifact.txt").read_text() == "epoch 4"
+    assert "epoch 4 of attempt 1" in (folder / "stdout").read_text()
+    assert bench.problems(copy, tensorboard=True) == []
+
+
+@pytest.mark.parametrize("is_at_the_end", [False, True])
+def test_a_node_that_is_lost_before_it_has_sent_the_files_of_an_ended_trial_is_a_loss(
+    bench: Bench, bucket: Bucket, proxy: Proxy, is_at_the_end: bool
+) -> None:
+    held = proxy.hold("PUT", r"_00000_.*/artifact\.txt$", is_performed=False)
+    gates = [bench.gate(f"{trial}-4") for trial in (0, 1)]
+    script = bench.start(sync_period=3600, artifacts=True, sync_artifacts=True, checkpoint_every=9)
+    script.wait_for("at 0 4")
+    agent = agent_of(script, 0)
+    gates[0].open()
+    held.wait()
+    if is_at_the_end:
+        gates[1].open()
+        script.said("waiting for uploads from the nodes")
+    agent.kill()
+    told = script.said("was lost before it had sent the newest output and artifacts of trial ")
+    assert told.rstrip().endswith("_00000")
+    gates[1].open()
+    held.let_go()
+    if is_at_the_end:
+        assert script.ends() == 1
+        assert "TuneError: the experiment has ended, but this is not in s3://" in script.stderr
+    else:
+        script.succeeds()
+
+
 @pytest.mark.nightly
 def test_a_trial_that_had_not_started_on_a_node_that_leaves_starts_on_another(
     bench: Bench, bucket: Bucket, proxy: Proxy

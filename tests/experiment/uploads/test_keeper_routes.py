@@ -95,6 +95,11 @@ class Desk:
         self.uploads.on_uploader(["fetched", self.owner.sent[-1][1], problem])
         await asyncio.sleep(0)
 
+    def note_trial(self, node: str, folder: str, trial_id: str) -> None:
+        trials = self.uploads.nodes.trials_on(node)
+        assert trials is not None
+        trials.note(folder, trial_id)
+
     def order(self, node: str, message: list[Any]) -> None:
         self.sent.setdefault(node, []).append(message)
 
@@ -265,14 +270,82 @@ async def test_only_the_owner_says_that_another_run_owns_the_storage() -> None:
 
 async def test_the_files_of_trials_are_sent_by_their_nodes() -> None:
     desk = await Desk.of("a", "b")
-    desk.uploads.nodes.note_trial("a", "folder", "t0")
+    desk.note_trial("a", "folder", "t0")
     desk.uploads.publish()
     assert desk.sent == {"a": [["mirror", ["folder"], True], ["mirror", ["folder"], False]]}
 
 
+async def test_the_node_of_a_trial_that_has_ended_sends_its_files_at_once() -> None:
+    desk = await Desk.of("a", "b")
+    desk.note_trial("a", "folder", "t0")
+    for _ in range(2):
+        desk.uploads.nodes.trial_ended("folder")
+    assert desk.sent == {"a": [["send_ended", "folder"]]}
+    desk.routes.on_kept("a", ["replaced"])
+    assert desk.sent == {"a": [["send_ended", "folder"]] * 2}
+    desk.routes.on_kept("a", ["sent_ended", "folder"])
+    desk.routes.on_kept("a", ["replaced"])
+    desk.routes.node_left("a")
+    assert desk.sent == {"a": [["send_ended", "folder"]] * 2}
+    assert desk.warned == []
+
+
+async def test_a_lost_node_that_had_not_sent_the_files_of_ended_trials_is_a_loss() -> None:
+    desk = await Desk.of("a", "b")
+    for number in range(12):
+        desk.note_trial("a", f"folder{number}", f"t{number}")
+        desk.uploads.nodes.trial_ended(f"folder{number}")
+    desk.note_trial("a", "begun", "runs again elsewhere")
+    desk.note_trial("b", "begun too", "runs again elsewhere")
+    desk.routes.on_kept("a", ["sent_ended", "folder1"])
+    desk.routes.node_left("a")
+    desk.routes.node_left("b")
+    assert desk.warned == [
+        "node a was lost before it had sent the newest output and artifacts of trials t0, t2, t3, "
+        "t4, t5, t6, t7, t8, t9, t10 and 1 more"
+    ]
+
+
+async def test_a_node_that_has_sent_everything_may_be_lost_at_the_end() -> None:
+    desk = await Desk.of("a", "b")
+    desk.note_trial("a", "folder", "t0")
+    desk.uploads.nodes.trial_ended("folder")
+    closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
+    await asyncio.sleep(0)
+    desk.routes.on_kept("a", ["sent_ended", "folder"])
+    desk.routes.node_left("a")
+    desk.routes.on_kept("b", ["closed", []])
+    await closing
+    desk.uploads.on_uploader(["closed", []])
+    assert await desk.uploads.close(60.0) == []
+
+
+async def test_a_released_trial_is_missed_until_its_files_are_in_storage() -> None:
+    desk = await Desk.of("a")
+    trials = desk.uploads.nodes.trials_on("a")
+    assert trials is not None
+    for number in range(3):
+        trials.note(f"folder{number}", f"t{number}")
+    trials.ended("folder0")
+    trials.sent("folder0")
+    assert trials.release(lambda _, trial_id: trial_id != "t2") == ["folder0", "folder1"]
+    assert desk.sent["a"] == [
+        ["send_ended", "folder0"],
+        ["release", "folder0"],
+        ["send_ended", "folder1"],
+        ["release", "folder1"],
+    ]
+    trials.mirror(None, artifacts=True)
+    assert desk.sent["a"][-1] == ["mirror", ["folder2"], True]
+    assert trials.unsent(all_have_ended=True) == ["t1", "t2"]
+    trials.sent("folder1")
+    assert trials.unsent(all_have_ended=True) == ["t2"]
+    assert trials.release(lambda *_: True) == ["folder2"]
+
+
 async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
     desk = await Desk.of("a", "b", "c", "d")
-    desk.uploads.nodes.note_trial("c", "folder", "t0")
+    desk.note_trial("c", "folder", "t0")
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
     assert all(desk.sent[node][-1] == ["close", 60.0, False] for node in "abc")
@@ -291,7 +364,7 @@ async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
     desk.uploads.on_uploader(["closed", []])
     assert await desk.uploads.close(60.0) == [
         "upload x: no answer (kept on node a in /scratch/holdfast-kept-0/1-a)",
-        "node c was lost before its keeper had finished",
+        "node c was lost before it had sent the newest output and artifacts of trial t0",
     ]
 
 
@@ -327,6 +400,8 @@ async def test_a_node_that_ends_in_the_middle_of_the_run_says_what_it_keeps() ->
         ["committed", b"t0", 0],
         ["lost", "t0", 0],
         ["discarded", "t0", ["../x/checkpoint_000000"]],
+        ["sent_ended", "../x"],
+        ["sent_ended", 1],
         ["discarded", "t0", ["folder/../../etc"]],
         ["found", "ticket", [["..", 1, 1.0, 1, 1]]],
         ["found", "ticket", [["checkpoint_000000", 1, float("nan"), 1, 1]]],

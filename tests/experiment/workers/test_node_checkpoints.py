@@ -317,6 +317,21 @@ async def test_shares_that_are_repeated_leave_the_whole_alone(tmp_path: Path) ->
         assert run.trees.read("owner", f"{FOLDER}/rank-0") == "again"
 
 
+async def test_a_node_sends_the_files_of_a_trial_that_has_ended(tmp_path: Path) -> None:
+    async with kept_run(tmp_path, "a") as run:
+        starts = starts_of(run, trials={"t0": TRIAL})
+        await starts.verify(launch("a"), TRIAL)
+        run.trees.write("a", "trial/stdout", "output")
+        run.trees.write("a", "trial/picture", "artifact")
+        run.uploads.nodes.trial_ended("trial")
+        await run.nodes["a"].answer("sent_ended")
+        assert run.trees.memory.objects["trial/stdout"] == b"output"
+        assert run.trees.memory.objects["trial/picture"] == b"artifact"
+        trials = run.uploads.nodes.trials_on("a")
+        assert trials is not None
+        assert trials.unsent(all_have_ended=True) == []
+
+
 async def test_a_node_forgets_trials_that_have_ended_when_it_gets_another_one(
     tmp_path: Path,
 ) -> None:

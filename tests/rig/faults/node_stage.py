@@ -168,19 +168,21 @@ class NodeStage:
     # -- what follows -------------------------------------------------------------------------
 
     def _continue(self, scene: Scene, script: UserScript, after: Aftermath) -> None:
-        """Check the end, or continue the run: after the death of its script, or if there was no
-        storage when it began."""
-        bench, mishap = scene.bench, scene.mishap
+        """Check the end, or continue the run: after the death of its script, if there was no
+        storage when it began, or if a node was lost with files at the very end."""
+        mishap = scene.mishap
         nodes = len(self.ground.nodes)
         was_killed = any(one.blow in OF_THE_CONTROLLER for one in scene.dealt)
-        if (was_killed or not has_begun(scene.here)) and script.process.returncode:
+        has_ended_badly = script.process.returncode != 0
+        if has_ended_badly and (was_killed or not has_begun(scene.here)):
             if not was_killed:
                 after.checked["a run that cannot begin says so"] += 1
                 after.says((scene.way.public,))
             after.checked["a run whose script was killed is continued"] += was_killed
-            options, nodes = self._other_way(scene)
-            script = bench.start(**options)
-            after.ended(script)
+            script, nodes = self._start_again(scene, after, mishap.resume)
+        elif has_ended_badly and _lost_at_the_end(scene, script):
+            after.checked["a run whose node was lost with files at the end says so"] += 1
+            script, nodes = self._start_again(scene, after, Resume.SAME)
         else:
             after.checked["a run outlives the faults of its nodes"] += 1
         if script.process.returncode:
@@ -191,13 +193,15 @@ class NodeStage:
         is_elsewhere = was_killed and mishap.resume is Resume.ELSEWHERE
         self._holds(scene, after, is_elsewhere=is_elsewhere)
 
-    def _other_way(self, scene: Scene) -> tuple[dict[str, Any], int]:
-        """How the run is continued: the script's options, and how many nodes it has."""
+    def _start_again(
+        self, scene: Scene, after: Aftermath, resume: Resume
+    ) -> tuple[UserScript, int]:
+        """Continue the run to its end. Returns the script, and how many nodes it has."""
         bench, nodes = scene.bench, len(self.ground.nodes)
         options: dict[str, Any] = {"go_on": True}
         if scene.mishap.workload is not Workload.POPULATION:
             options["wishes"] = {"resume_errored": True}
-        match scene.mishap.resume:
+        match resume:
             case Resume.AUTO:
                 options = {"resume": "auto"}
             case Resume.FEWER:
@@ -210,7 +214,9 @@ class NodeStage:
                 scene.here = bench.use(scene.way, machine="elsewhere")
             case _:
                 pass
-        return options, nodes
+        script = bench.start(**options)
+        after.ended(script)
+        return script, nodes
 
     def _finished(self, scene: Scene, script: UserScript, after: Aftermath) -> None:
         for found in results(script):
@@ -314,6 +320,15 @@ def _to_be_lost(scene: Scene, made: Ground) -> Iterator[str]:
             yield from (node.name for node in made.nodes)
         elif one.blow in LOSES:
             yield one.node
+
+
+def _lost_at_the_end(scene: Scene, script: UserScript) -> bool:
+    """Whether the run lacks only what nodes of this campaign had not sent when they were lost."""
+    told = re.search(r"ended, but this is not in .*:\n((?:  .*\n)+)What is on", script.stderr)
+    lost = {one.node for one in scene.dealt if one.blow in LOSES}
+    lines = told[1].splitlines() if told else []
+    owners = [re.match(r"  node (\w+?)(-\d+)? was lost before it had sent", one) for one in lines]
+    return bool(owners) and all(owner and owner[1] in lost for owner in owners)
 
 
 def _loss_of(host: str) -> str:
