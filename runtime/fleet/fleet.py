@@ -303,7 +303,11 @@ class Fleet:
         self._look_for_hope()
 
     def _stop(self) -> None:
-        """Admit no more agents, and start no more workers."""
+        """Admit no more agents, and start no more agents and workers."""
+        if self._is_open and not self._closing:
+            # An agent that has ended as ordered is not replaced while others take longer.
+            for kind in self._engine.offer().kinds:
+                self._engine.want(kind.name, 0)
         self._closing = True
         self._admission.close()
         self._first.fail(LaunchFailed("RunEnded", "the run is ending"))

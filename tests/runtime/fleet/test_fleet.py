@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.runtime.engines.agent_process import Job
 from holdfast.runtime.engines.local import LocalEngine
+from holdfast.runtime.engines.seated import Times
 from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.settings import FleetSettings
+from holdfast.runtime.fleet.settings import FleetSettings, host_name
 from tests.rig.free_tasks import free_tasks
 from tests.rig.nodes.fleets import Agents, FleetLog, open_fleet
 from tests.rig.workers.launcher_contract import OBEYING, LauncherContract, ask, start
@@ -47,3 +51,28 @@ async def test_a_node_that_is_killed_leaves_before_its_workers_exit() -> None:
         why = cause.partition(" (")[2].removesuffix(")")
         assert order[1:] == [["left", name, why], ["exit"]]
         wait_for_end(pid)
+
+
+class CountedEngine(LocalEngine):
+    """Two agents, which are replaced without a rest; counts those that were started."""
+
+    def __init__(self) -> None:
+        super().__init__(agents=2, over_pipe=True, times=Times(end_s=0.5, rest_s=0.0))
+        self.started = 0
+
+    def job_at(self, seat: str) -> Job:
+        self.started += 1
+        return super().job_at(seat)
+
+
+async def test_no_agent_is_replaced_while_others_are_still_ending() -> None:
+    settings = FleetSettings(grace_s=0.5, late_s=0.5)
+    async with open_fleet(CountedEngine(), settings) as (fleet, log, engine):
+        await fleet.open(OBEYING, b"")
+        name = host_name(socket.gethostname())
+        for node in (name, f"{name}-2"):
+            await log.until("joined", node)
+        os.kill(log.nodes[name].pid, signal.SIGSTOP)
+        await fleet.close()
+        assert engine.started == 2
+        assert len(log.nodes) == 2
