@@ -121,7 +121,7 @@ def test_the_experiment_stops_as_after_a_ctrl_c_and_resumes(
 def hang(script: UserScript, root: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Suspend the run: nobody can steer it until it continues."""
     experiment = find(str(root), Settings.read({}), {})
-    script.signal(signal.SIGSTOP)
+    script.suspend()
     began = time.monotonic()
     with pytest.raises(CannotSteer, match="is suspended") as caught:
         send_order(experiment, StopExperiment(), via="page", deadline_s=0.2)

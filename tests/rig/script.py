@@ -242,6 +242,12 @@ class UserScript:
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)
 
+    def suspend(self) -> None:
+        """Stop the script until it is continued. Its threads may run for a moment after the
+        signal."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def kill(self) -> None:
         """SIGKILL to the script alone."""
         self.process.kill()
