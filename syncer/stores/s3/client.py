@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 from typing import Any
 
-from holdfast.dataclass import dataclass
-from holdfast.syncer.stores.s3.direct import DirectS3
+from holdfast.syncer.stores.s3.addressing import ANY_REGION, ca_bundle
+from holdfast.syncer.stores.s3.answers import moment
 from holdfast.syncer.stores.s3.errors import code_and_status
-from holdfast.syncer.stores.s3.listing import moment
 from holdfast.syncer.stores.s3.options import endpoint_url, is_set, seconds
 
 CONNECTIONS = 32
 _CONNECT_S = 5
-_READ_S = 60
+READ_S = 60
 _ATTEMPTS = 3
 _LEAST_BYTES = 2 << 20
 
@@ -33,44 +32,44 @@ async def open_client(options: Mapping[str, str]) -> AsyncIterator[Any]:
         yield client
 
 
-@asynccontextmanager
-async def open_direct(options: Mapping[str, str], bucket: str) -> AsyncIterator[DirectS3]:
-    """Like `open_client`, with `DirectS3` for this bucket."""
-    session = _session()
-    async with _client(session, options) as client:
-        if is_set(options, "anonymous"):
-            credentials = None
-        elif "access_key" in options:
-            credentials = _Fixed(options)
-        else:
-            credentials = await session.get_credentials()
-        bundle = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
-        direct = DirectS3(
-            client,
-            bucket,
-            credentials,
-            ca_bundle=bundle,
-            request_timeout_s=seconds(options, "request_timeout", _READ_S),
-        )
-        try:
-            yield direct
-        finally:
-            await direct.close()
+class Botocore:
+    """aiobotocore's client, made when it is first needed."""
 
+    def __init__(self, options: Mapping[str, str], watch: Callable[[Any, str], None]) -> None:
+        """`watch` is called with each signed request just before it is sent, and with the file of
+        certificates that botocore trusts."""
+        self._options = options
+        self._watch = watch
+        self._stack = AsyncExitStack()
+        self._making = asyncio.Lock()
+        self._client: Any = None
+        # Those that botocore has found.
+        self.credentials: Any = None
 
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    """The user's credentials, with the interface of those that botocore finds."""
+    async def client(self) -> Any:
+        """Raises what botocore raises."""
+        if self._client is None:
+            async with self._making:
+                if self._client is None:
+                    self._client = await self._made()
+        return self._client
 
-    options: Mapping[str, str]
+    async def _made(self) -> Any:
+        session = _session()
+        client = await self._stack.enter_async_context(_client(session, self._options))
+        if not is_set(self._options, "anonymous"):
+            if "access_key" not in self._options:
+                self.credentials = await session.get_credentials()
+            bundle = ca_bundle(os.environ, session.get_config_variable("ca_bundle") or "")
 
-    async def get_frozen_credentials(self) -> Any:
-        from botocore.credentials import ReadOnlyCredentials
+            def watch(request: Any, **_: Any) -> None:
+                self._watch(request, bundle)
 
-        options = self.options
-        return ReadOnlyCredentials(
-            options["access_key"], options["secret_key"], options.get("session_token")
-        )
+            client.meta.events.register("before-send.s3", watch)
+        return client
+
+    async def close(self) -> None:
+        await self._stack.aclose()
 
 
 def _session() -> Any:
@@ -88,7 +87,7 @@ def _client(session: Any, options: Mapping[str, str]) -> Any:
     return session.create_client(
         "s3",
         endpoint_url=endpoint,
-        region_name=options.get("region") or ("us-east-1" if endpoint else None),
+        region_name=options.get("region") or (ANY_REGION if endpoint else None),
         use_ssl=options.get("scheme") != "http",
         aws_access_key_id=options.get("access_key"),
         aws_secret_access_key=options.get("secret_key"),
@@ -114,7 +113,7 @@ def _config(options: Mapping[str, str]) -> Any:
 
     return AioConfig(
         connect_timeout=seconds(options, "connect_timeout", _CONNECT_S),
-        read_timeout=seconds(options, "request_timeout", _READ_S),
+        read_timeout=seconds(options, "request_timeout", READ_S),
         max_pool_connections=CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
         # Buckets as host names need DNS entries that private servers rarely have.
@@ -133,7 +132,7 @@ async def make_bucket(s3: Any, bucket: str, region: str | None) -> None:
     except Exception as error:
         if code_and_status(error)[1] != 404:
             raise
-        elsewhere = region not in {None, "", "us-east-1"}
+        elsewhere = region not in {None, "", ANY_REGION}
         where = {"CreateBucketConfiguration": {"LocationConstraint": region}} if elsewhere else {}
         await s3.create_bucket(Bucket=bucket, **where)
 

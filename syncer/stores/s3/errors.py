@@ -52,6 +52,17 @@ _NO_CONNECTION = {"EndpointConnectionError", "ConnectTimeoutError", "ProxyConnec
 _MISUSED = {"ParamValidationError", "InvalidRegionError", "InvalidEndpointConfigurationError"}
 
 
+class AnsweredError(Exception):
+    """An error that the server has answered, with the interface of botocore's ClientError."""
+
+    def __init__(self, code: str, status: int, message: str) -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        self.response = {
+            "Error": {"Code": code, "Message": message},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        }
+
+
 def code_and_status(error: Exception) -> tuple[str, int]:
     """The S3 error code and the HTTP status of a ClientError; ("", 0) for another error."""
     response: Mapping[str, Any] = getattr(error, "response", None) or {}

@@ -20,7 +20,7 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.files.durable import is_leftover, new_file, new_file_for
 from holdfast.syncer.stores.s3.body import Body, from_source, read_body, read_source
 from holdfast.syncer.stores.s3.checksums import Checksums
-from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket, open_direct
+from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket
 from holdfast.syncer.stores.s3.delete import Deletion
 from holdfast.syncer.stores.s3.direct import DirectS3
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translated
@@ -315,9 +315,8 @@ class S3Store:
         async with self._opening:
             if self._client is None:
                 check_extra(self.where)
-                client = await self._stack.enter_async_context(
-                    open_direct(self._options, self._bucket)
-                )
+                client = DirectS3(self._options, self._bucket)
+                self._stack.push_async_callback(client.close)
                 if is_set(self._options, "allow_bucket_creation"):
                     await make_bucket(client, self._bucket, self._options.get("region"))
                 self._client = client

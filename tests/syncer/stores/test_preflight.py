@@ -284,7 +284,7 @@ def test_the_wait_for_a_storage_that_cannot_now_has_an_end() -> None:
 @pytest.mark.server
 async def test_a_bucket_that_answers_503_is_busy(moto: S3Server) -> None:
     proxy = FaultProxy(moto.endpoint)
-    proxy.strike(Some(ill=Ill.SLOW_DOWN, at=1, times=3))
+    proxy.strike(Some(ill=Ill.SLOW_DOWN, at=1, times=4))
     uri = moto.uri("bucket/busy").replace(moto.endpoint, proxy.endpoint)
     store = Location.resolve(uri, None, {}).open_store()
     try:

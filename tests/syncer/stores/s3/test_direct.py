@@ -17,7 +17,12 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.syncer.errors import StorageUnavailable
+from holdfast.syncer.errors import (
+    AlreadyStored,
+    NotStored,
+    StorageRefused,
+    StorageUnavailable,
+)
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import http
 from holdfast.syncer.stores.s3.signature import SignedRequest, signed
@@ -75,18 +80,25 @@ def md5(body: bytes) -> str:
     return hashlib.md5(body).hexdigest()
 
 
-async def test_the_second_put_goes_the_short_way(scripted: Scripted) -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_puts_go_the_short_way_once_it_is_known(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
     ways: list[bool] = []
 
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
         ways.append(is_direct(head))
         return 200, {"ETag": f'"{md5(body)}"'}, b""
 
-    store = scripted.location(respond).open_store()
+    location = scripted.location(respond)
+    if not is_known:  # only botocore knows what this variable means
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{scripted.port}")
+        location = Location.resolve("s3://key1:secret@bucket/x?region=us-east-1", None, {})
+    store = location.open_store()
     for name in ["a", "b c", "d"]:
         assert (await store.put(name, b"bytes")).etag == md5(b"bytes")
     await store.close()
-    assert ways == [False, True, True]
+    assert ways == [is_known, True, True]
     assert scripted.requests[1] == ("PUT", "/bucket/x/b%20c")
 
 
@@ -106,8 +118,48 @@ async def test_what_is_not_answered_with_success_is_asked_through_botocore(
     for number in range(6):
         await store.put(str(number), b"bytes")
     await store.close()
-    tried_three_times = [False, *[True, False] * 3, False, False]
+    tried_three_times = [True, False] * 3 + [False] * 3
     assert ways == tried_three_times
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        (404, "NoSuchKey", NotStored),
+        (404, "NoSuchUpload", NotStored),
+        (412, "PreconditionFailed", AlreadyStored),
+        (501, "NotImplemented", StorageRefused),
+    ],
+)
+async def test_an_error_that_asking_again_cannot_change_is_final(
+    scripted: Scripted, status: int, code: str, error: type[Exception]
+) -> None:
+    ways: list[bool] = []
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        ways.append(is_direct(head))
+        text = f"<Error><Code>{code}</Code><Message>a &lt; b</Message></Error>"
+        return status, {}, text.encode()
+
+    store = scripted.location(respond).open_store()
+    with pytest.raises(error, match=r"a < b|such an object already"):
+        await store.read("a")
+    await store.close()
+    assert ways == [True]
+
+
+async def test_another_error_is_botocores_to_explain(scripted: Scripted) -> None:
+    ways: list[bool] = []
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        ways.append(is_direct(head))
+        return 404, {}, b"<Error><Code>NoSuchBucket</Code></Error>"
+
+    store = scripted.location(respond).open_store()
+    with pytest.raises(StorageRefused, match="NoSuchBucket"):
+        await store.read("a")
+    await store.close()
+    assert ways == [True, False]
 
 
 async def test_a_server_that_gets_other_bytes_is_found_out_though_it_checks_nothing(
@@ -180,10 +232,10 @@ async def test_the_short_way_checks_certificates(
         await store.put(name, b"bytes" * 20_000)
     assert await store.get("large", tmp_path / "large") == len(large)
     assert (tmp_path / "large").read_bytes() == large
-    assert ways == [False, True, True]
     await store.close()
     server.close()
     await server.wait_closed()
+    assert ways == [True, True, True]
 
 
 async def test_behind_a_proxy_there_is_no_short_way(

@@ -308,7 +308,8 @@ async def test_an_answer_lost_while_trying_conditions_out_leaves_the_object_ours
         if method == "HEAD":
             return (200, {"Content-Length": "5"}, b"") if puts else (404, {}, b"")
         puts.append(path)
-        return (200, {}, b"") if len(puts) == 1 else (500, {}, xml_error("InternalError"))
+        is_stored = len(puts) == 1
+        return (200, {"ETag": '"x"'}, b"") if is_stored else (500, {}, xml_error("InternalError"))
 
     store = scripted.location(respond).open_store()
     await closing(store, store.put("key", b"bytes", create_only=True))

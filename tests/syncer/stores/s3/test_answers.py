@@ -10,7 +10,8 @@ import crc32c
 import pytest
 
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.s3.listing import objects_in
+from holdfast.syncer.stores.s3.answers import failures_in, objects_in, uploads_in
+from holdfast.syncer.stores.s3.http import Answer
 from holdfast.syncer.stores.store import ObjectInfo
 
 MOMENT = "Fri, 27 Nov 2026 01:02:03 GMT"
@@ -152,3 +153,58 @@ async def test_an_object_is_missing_only_if_the_server_says_so(
     await store.close()
     assert (found and found.size) == (None if status == 404 else 7)
     assert asked == ["PUT", *(["HEAD"] if status == 404 else ["HEAD"] * 2), "PUT"]
+
+
+UPLOAD = (
+    b"<Upload><Key>x/a+b%2Bc</Key><UploadId>id&amp;1</UploadId>"
+    b"<ChecksumAlgorithm>CRC32C</ChecksumAlgorithm></Upload>"
+)
+
+
+def uploads(content: bytes) -> bytes:
+    name = b"ListMultipartUploadsResult"
+    return b"<" + name + b">" + content + b"</" + name + b">"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (uploads(b""), {"Uploads": [], "IsTruncated": False}),
+        (uploads(UPLOAD), {"Uploads": [("x/a+b%2Bc", "id&1", "CRC32C")], "IsTruncated": False}),
+        (
+            uploads(HEAD + b"<NextKeyMarker>x/a+b</NextKeyMarker>" + UPLOAD),
+            {"Uploads": [("x/a b+c", "id&1", "CRC32C")], "IsTruncated": True},
+        ),
+        (b"<html></html>", None),
+        (b"<html>", None),
+        (uploads(b"<Upload><UploadId>1</UploadId></Upload>"), None),
+    ],
+)
+def test_uploads_that_are_not_complete_are_read(body: bytes, expected: object) -> None:
+    found = uploads_in(body)
+    if found is not None:
+        names = ("Key", "UploadId", "ChecksumAlgorithm")
+        listed = [tuple(one[name] for name in names) for one in found["Uploads"]]
+        assert {"Uploads": listed, "IsTruncated": found["IsTruncated"]} == expected
+        assert found["NextKeyMarker"] == ("x/a b" if found["IsTruncated"] else "")
+    else:
+        assert expected is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (200, b"<DeleteResult/>", {"Errors": []}),
+        (
+            200,
+            b'<DeleteResult xmlns="x"><Deleted><Key>b</Key></Deleted><Error><Key>a&lt;</Key>'
+            b"<Code>AccessDenied</Code></Error></DeleteResult>",
+            {"Errors": [{"Key": "a<", "Code": "AccessDenied"}]},
+        ),
+        (200, b"<Error><Code>InternalError</Code></Error>", None),
+        (200, b"", None),
+        (500, b"<DeleteResult/>", None),
+    ],
+)
+def test_a_deletion_names_what_has_not_gone(status: int, body: bytes, expected: object) -> None:
+    assert failures_in(Answer(status=status, body=bytearray(body))) == expected
