@@ -33,7 +33,7 @@ from benchmarks.runs import (
     warmth,
 )
 from benchmarks.schedulers import searching, simulating
-from benchmarks.storage import checkpoints, downloads, s3, stalled, uploads
+from benchmarks.storage import checkpoints, downloads, s3, short_ones, stalled, uploads
 from benchmarks.training import batches, objects, ranks
 
 
@@ -71,6 +71,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "nodes-ray": rays.measure,
     "checkpoint": checkpoints.measure,
     "s3": s3.measure,
+    "s3-short": short_ones.measure,
     "uploads": uploads.measure,
     "downloads": downloads.measure,
     "stalled": stalled.measure,
