@@ -52,16 +52,16 @@ class Way:
     def path_of(self, key: str) -> str:
         return self.base + quote(key, safe="/~")
 
-    def lines(self) -> Lines:
+    def lines(self, connect_s: float) -> Lines:
         """Connections to the server."""
         parts = urlsplit(f"{self.scheme}://{self.host}")
         port = parts.port or _PORTS[self.scheme]
         if self.scheme == "http":
-            return Lines(parts.hostname or "", port, tls=None)
+            return Lines(parts.hostname or "", port, tls=None, connect_s=connect_s)
         import ssl
 
         tls = ssl.create_default_context(cafile=self.ca_bundle or _certificates())
-        return Lines(parts.hostname or "", port, tls=tls)
+        return Lines(parts.hostname or "", port, tls=tls, connect_s=connect_s)
 
 
 def known_keys(options: Mapping[str, str], environ: Mapping[str, str]) -> Keys | None:

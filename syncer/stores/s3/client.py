@@ -15,7 +15,7 @@ from holdfast.syncer.stores.s3.errors import code_and_status
 from holdfast.syncer.stores.s3.options import endpoint_url, is_set, seconds
 
 CONNECTIONS = 32
-_CONNECT_S = 5
+CONNECT_S = 5
 READ_S = 60
 _ATTEMPTS = 3
 _LEAST_BYTES = 2 << 20
@@ -112,7 +112,7 @@ def _config(options: Mapping[str, str]) -> Any:
     from botocore import UNSIGNED
 
     return AioConfig(
-        connect_timeout=seconds(options, "connect_timeout", _CONNECT_S),
+        connect_timeout=seconds(options, "connect_timeout", CONNECT_S),
         read_timeout=seconds(options, "request_timeout", READ_S),
         max_pool_connections=CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},

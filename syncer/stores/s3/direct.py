@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from holdfast.syncer.stores.s3 import answers, requests
 from holdfast.syncer.stores.s3.addressing import Way, known_keys, known_way, learned_way
-from holdfast.syncer.stores.s3.client import READ_S, Botocore
+from holdfast.syncer.stores.s3.client import CONNECT_S, READ_S, Botocore
 from holdfast.syncer.stores.s3.errors import AnsweredError, code_and_status
 from holdfast.syncer.stores.s3.http import Answer, Lines, Sink
 from holdfast.syncer.stores.s3.options import seconds
@@ -55,11 +55,13 @@ class DirectS3:
 
     def __init__(self, options: Mapping[str, str], bucket: str) -> None:
         """`options` are those of an S3 URI. The deadline of an answer is its `request_timeout`,
-        and a second more for each 256 KiB that are sent."""
+        and a second more for each 256 KiB that are sent; that of a connection is its
+        `connect_timeout`."""
         self._bucket = bucket
         self._botocore = Botocore(options, self._learn)
         self._keys = known_keys(options, os.environ)
         self._request_timeout_s = seconds(options, "request_timeout", READ_S)
+        self._connect_timeout_s = seconds(options, "connect_timeout", CONNECT_S)
         # For each address, because botocore may change it more than once.
         self._opened: dict[Way, Lines] = {}
         self._way: Way | None = None
@@ -310,5 +312,5 @@ class DirectS3:
     def _use(self, way: Way | None) -> None:
         if way is not None and way != self._way:
             if way not in self._opened:
-                self._opened[way] = way.lines()
+                self._opened[way] = way.lines(self._connect_timeout_s)
             self._way = way

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from holdfast.dataclass import dataclass
 
-_CONNECT_S = 5.0
 # After a burst of requests, only this many idle connections stay open, and not for long.
 _MOST_IDLE = 16
 _IDLE_S = 10.0
@@ -45,10 +44,12 @@ class Answer:
 
 
 class Lines:
-    """Connections to one server, opened on demand; `tls` is None for plain HTTP."""
+    """Connections to one server, opened on demand within `connect_s`; `tls` is None for plain
+    HTTP."""
 
-    def __init__(self, host: str, port: int, tls: Any) -> None:
+    def __init__(self, host: str, port: int, tls: Any, *, connect_s: float) -> None:
         self._host, self._port, self._tls = host, port, tls
+        self._connect_s = connect_s
         self._idle: list[_Line] = []
         self._all: set[_Line] = set()
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
@@ -115,7 +116,7 @@ class Lines:
             if line.is_open:
                 return line
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(self._connect_s):
                 _, line = await asyncio.get_running_loop().create_connection(
                     lambda: _Line(self._all, self._buffer), self._host, self._port, ssl=self._tls
                 )

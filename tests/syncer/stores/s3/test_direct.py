@@ -261,7 +261,7 @@ async def test_after_a_burst_of_requests_only_so_many_connections_wait(
 ) -> None:
     monkeypatch.setattr(http, "_MOST_IDLE", 2)
     scripted.location(lambda *_: (200, {}, b""))
-    lines = http.Lines("127.0.0.1", scripted.port, tls=None)
+    lines = http.Lines("127.0.0.1", scripted.port, tls=None, connect_s=30)
 
     async def ask() -> int:
         return (await lines.ask("PUT", "/x", {}, b"body", deadline_s=30)).status

@@ -443,7 +443,7 @@ async def answered(*pieces: bytes) -> AsyncIterator[http.Lines]:
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    lines = http.Lines("127.0.0.1", server.sockets[0].getsockname()[1], tls=None)
+    lines = http.Lines("127.0.0.1", server.sockets[0].getsockname()[1], tls=None, connect_s=30)
     try:
         yield lines
     finally:
