@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from holdfast import forked
 from holdfast.experiment.control.signals import StopSignals
 from holdfast.forked import children_end_here, close_in_children
 from holdfast.runtime.connection import Connection
@@ -67,6 +70,28 @@ def test_a_child_ends_where_it_leaves_the_users_code(
             ends()
     assert os.getpid() == parent
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_child_ends_although_a_thread_of_its_parent_held_a_stream(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setattr(forked, "_LAST_OUTPUT_S", 0.05)
+    pid, held = 0, threading.Lock()
+
+    class Stream(io.StringIO):
+        def flush(self) -> None:
+            with held:
+                super().flush()
+
+    with held:
+        monkeypatch.setattr(f"sys.{name}", Stream())
+        with children_end_here():
+            pid = os.fork()
+            if pid == 0:
+                raise ValueError("only in the child")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    assert capfd.readouterr().err.count("ValueError: only in the child") == 1
 
 
 def test_a_child_neither_keeps_the_lock_nor_gives_it_up(tmp_path: Path) -> None:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 from weakref import WeakSet
+
+# How long a child may take for its last output.
+_LAST_OUTPUT_S = 5.0
 
 
 @contextmanager
@@ -22,7 +26,7 @@ def children_end_here() -> Iterator[None]:
     an exception or by sys.exit(). Children that end by themselves, such as those of
     multiprocessing, never leave it."""
     pid = os.getpid()
-    status = 1
+    status, last = 1, ""
     try:
         yield
         status = 0
@@ -31,20 +35,38 @@ def children_end_here() -> Iterator[None]:
         raise
     except BaseException:
         if os.getpid() != pid:
-            with suppress(Exception):
-                traceback.print_exc()
+            last = traceback.format_exc()
         raise
     finally:
         if os.getpid() != pid:
-            end_child(status)
+            end_child(status, last)
 
 
-def end_child(status: int = 0) -> NoReturn:
-    """End this forked child, without the exit functions that its parent registered."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # user code may have replaced it
-            stream.flush()
+def end_child(status: int = 0, last: str = "") -> NoReturn:
+    """End this forked child, without the exit functions that its parent registered. `last` goes to
+    its stderr.
+
+    Another thread may have held the lock of a stream during the fork, and does not exist here: the
+    child does not wait for it forever.
+    """
+    told = threading.Event()
+    output = threading.Thread(target=_finish_output, args=(last, told), daemon=True)
+    with suppress(RuntimeError):  # there may be no room for a thread
+        output.start()
+        output.join(_LAST_OUTPUT_S)
+    if not told.is_set():
+        with suppress(OSError):
+            os.write(2, last.encode(errors="replace"))
     os._exit(status)
+
+
+def _finish_output(last: str, told: threading.Event) -> None:
+    with suppress(Exception):  # user code may have replaced a stream
+        sys.stderr.write(last)
+        sys.stderr.flush()
+        told.set()
+    with suppress(Exception):
+        sys.stdout.flush()
 
 
 def exit_status(stop: SystemExit) -> int:
