@@ -62,6 +62,8 @@ class NodeKeepers:
         self._where = where
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[str, _Node] = {}
+        # The nodes on which the trials that have not ended have run, by the folder.
+        self._homes: dict[str, set[str]] = {}
         self._told: set[str] = set()
         self._warning: asyncio.TimerHandle | None = None
         self._close_order: Message | None = None
@@ -191,11 +193,17 @@ class NodeKeepers:
         """The trials that have run on the node; None if it is gone."""
         return self._nodes[node].trials if node in self._nodes else None
 
+    def note_trial(self, node: str, folder: str, trial_id: str) -> None:
+        """The trial in this folder runs on the node."""
+        if node in self._nodes:
+            self._nodes[node].trials.note(folder, trial_id)
+            self._homes.setdefault(folder, set()).add(node)
+
     def trial_ended(self, folder: str) -> None:
         """The trial in this folder has ended for good."""
-        for node, known in self._nodes.items():
+        for node in self._homes.pop(folder, ()):
             if self.sees_storage(node):
-                known.trials.ended(folder)
+                self._nodes[node].trials.ended(folder)
 
     def release(self, is_over: Callable[[str, str], bool], *, only: Collection[str]) -> None:
         """Let these nodes remove the trials that are over, by folder and id, once their files are

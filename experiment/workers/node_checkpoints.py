@@ -132,8 +132,7 @@ class NodeCheckpoints:
             await _each(seeing, lambda node: uploads.bring(spec, node))
         self._homes[trial.trial_id] = nodes
         for node in nodes:
-            if (trials := uploads.nodes.trials_on(node)) is not None:
-                trials.note(spec.dirname, spec.trial_id)
+            uploads.nodes.note_trial(node, spec.dirname, spec.trial_id)
 
     def release(self, trials: Mapping[str, Trial], nodes: Nodes) -> None:
         """Let these nodes remove trials that have ended, before their disks are full."""

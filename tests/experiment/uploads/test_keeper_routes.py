@@ -95,11 +95,6 @@ class Desk:
         self.uploads.on_uploader(["fetched", self.owner.sent[-1][1], problem])
         await asyncio.sleep(0)
 
-    def note_trial(self, node: str, folder: str, trial_id: str) -> None:
-        trials = self.uploads.nodes.trials_on(node)
-        assert trials is not None
-        trials.note(folder, trial_id)
-
     def order(self, node: str, message: list[Any]) -> None:
         self.sent.setdefault(node, []).append(message)
 
@@ -270,14 +265,14 @@ async def test_only_the_owner_says_that_another_run_owns_the_storage() -> None:
 
 async def test_the_files_of_trials_are_sent_by_their_nodes() -> None:
     desk = await Desk.of("a", "b")
-    desk.note_trial("a", "folder", "t0")
+    desk.uploads.nodes.note_trial("a", "folder", "t0")
     desk.uploads.publish()
     assert desk.sent == {"a": [["mirror", ["folder"], True], ["mirror", ["folder"], False]]}
 
 
 async def test_the_node_of_a_trial_that_has_ended_sends_its_files_at_once() -> None:
     desk = await Desk.of("a", "b")
-    desk.note_trial("a", "folder", "t0")
+    desk.uploads.nodes.note_trial("a", "folder", "t0")
     for _ in range(2):
         desk.uploads.nodes.trial_ended("folder")
     assert desk.sent == {"a": [["send_ended", "folder"]]}
@@ -293,10 +288,10 @@ async def test_the_node_of_a_trial_that_has_ended_sends_its_files_at_once() -> N
 async def test_a_lost_node_that_had_not_sent_the_files_of_ended_trials_is_a_loss() -> None:
     desk = await Desk.of("a", "b")
     for number in range(12):
-        desk.note_trial("a", f"folder{number}", f"t{number}")
+        desk.uploads.nodes.note_trial("a", f"folder{number}", f"t{number}")
         desk.uploads.nodes.trial_ended(f"folder{number}")
-    desk.note_trial("a", "begun", "runs again elsewhere")
-    desk.note_trial("b", "begun too", "runs again elsewhere")
+    desk.uploads.nodes.note_trial("a", "begun", "runs again elsewhere")
+    desk.uploads.nodes.note_trial("b", "begun too", "runs again elsewhere")
     desk.routes.on_kept("a", ["sent_ended", "folder1"])
     desk.routes.node_left("a")
     desk.routes.node_left("b")
@@ -308,7 +303,7 @@ async def test_a_lost_node_that_had_not_sent_the_files_of_ended_trials_is_a_loss
 
 async def test_a_node_that_has_sent_everything_may_be_lost_at_the_end() -> None:
     desk = await Desk.of("a", "b")
-    desk.note_trial("a", "folder", "t0")
+    desk.uploads.nodes.note_trial("a", "folder", "t0")
     desk.uploads.nodes.trial_ended("folder")
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
@@ -345,7 +340,7 @@ async def test_a_released_trial_is_missed_until_its_files_are_in_storage() -> No
 
 async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
     desk = await Desk.of("a", "b", "c", "d")
-    desk.note_trial("c", "folder", "t0")
+    desk.uploads.nodes.note_trial("c", "folder", "t0")
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
     assert all(desk.sent[node][-1] == ["close", 60.0, False] for node in "abc")
