@@ -174,10 +174,11 @@ def test_the_loop_never_waits_for_a_callback_and_nothing_is_dropped(
 def test_a_long_queue_is_reported_once_with_the_name_of_the_slow_callback(
     run: Run, gate: threading.Event
 ) -> None:
-    stuck = Stuck(gate)
-    thread = run.started(Recorder(), stuck, long_queue=10)
+    stuck, seconds = Stuck(gate), [0.0]
+    thread = run.started(Recorder(), stuck, long_queue=10, clock=lambda: seconds[0])
     run.feed(suggestion(), started(), reported(1))
     assert stuck.reached.wait(DEADLINE_S)
+    seconds[0] = 60.0
     run.feed(*(reported(i) for i in range(2, 100)))
     ((text, level),) = run.told
     assert level == "warning"
