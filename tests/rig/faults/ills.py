@@ -87,9 +87,18 @@ class Request:
         return f"{self.method} {self.path}"
 
     def may_be(self, ill: Ill) -> bool:
-        """Whether the disturbance is possible: some occur only in uploads."""
+        """Whether the disturbance is possible: some occur only in uploads. A phantom befalls what
+        holdfast looks at again after its put; for other files the answer counts."""
+        if ill is Ill.PHANTOM and not self._is_looked_at:
+            return False
         is_upload = self.method == "PUT" or Aim.COMPLETION.means(self)
         return is_upload or ill not in UPLOADS_ONLY
+
+    @property
+    def _is_looked_at(self) -> bool:
+        of_publication = (Aim.CLAIM, Aim.SEGMENT, Aim.HEAD)
+        is_of_checkpoint = "/checkpoint_" in self.path
+        return is_of_checkpoint or any(aim.means(self) for aim in of_publication)
 
 
 class Plan(Protocol):
