@@ -88,41 +88,50 @@ def failures_in(answer: Answer) -> Mapping[str, Any] | None:
 def uploads_in(page: bytes | bytearray) -> Mapping[str, Any] | None:
     """The page of `list_multipart_uploads`; None if it is not one."""
     try:
-        root = ElementTree.fromstring(page)
-        if _name(root) != "ListMultipartUploadsResult":
-            return None
-        fields = _fields(root)
-        is_encoded = fields.get("EncodingType") == "url"
-        uploads = [_fields(child) for child in root if _name(child) == "Upload"]
-        for upload in uploads:
-            upload["Key"] = unquote_plus(upload["Key"]) if is_encoded else upload["Key"]
-        marker = fields.get("NextKeyMarker", "")
-        return {
-            "Uploads": uploads,
-            "IsTruncated": fields.get("IsTruncated") == "true",  # rclone leaves it out
-            "NextKeyMarker": unquote_plus(marker) if is_encoded else marker,
-            "NextUploadIdMarker": fields.get("NextUploadIdMarker"),
-        }
-    except (ElementTree.ParseError, KeyError):
+        fields, uploads = _listing(page, "ListMultipartUploadsResult", "Upload")
+    except ValueError:
         return None
+    if not all("Key" in upload for upload in uploads):
+        return None
+    return {
+        "Uploads": uploads,
+        "IsTruncated": fields.get("IsTruncated") == "true",  # rclone leaves it out
+        "NextKeyMarker": fields.get("NextKeyMarker", ""),
+        "NextUploadIdMarker": fields.get("NextUploadIdMarker"),
+    }
 
 
 def objects_in(page: bytes | bytearray) -> Mapping[str, Any] | None:
     """The page of `list_objects_v2`; None if it is not one."""
     try:
-        root = ElementTree.fromstring(page)
-        if _name(root) != "ListBucketResult":
-            return None
-        fields = _fields(root)
-        is_encoded = fields.get("EncodingType") == "url"
-        entries = [_entry(child, is_encoded) for child in root if _name(child) == "Contents"]
+        fields, entries = _listing(page, "ListBucketResult", "Contents")
         return {
-            "Contents": entries,
+            "Contents": [_entry(entry) for entry in entries],
             "IsTruncated": fields["IsTruncated"] == "true",
             "NextContinuationToken": fields.get("NextContinuationToken"),
         }
-    except (ElementTree.ParseError, ValueError, KeyError):
+    except (ValueError, KeyError):
         return None
+
+
+def _listing(
+    page: bytes | bytearray, name: str, entry: str
+) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """The fields of a page and those of its entries, with their keys as they are in the bucket.
+    Raises ValueError if it is not a page of this name."""
+    try:
+        root = ElementTree.fromstring(page)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"it is not XML: {error}") from error
+    if _name(root) != name:
+        raise ValueError(f"it is {_name(root)}, not {name}")
+    fields = _fields(root)
+    entries = [_fields(child) for child in root if _name(child) == entry]
+    if fields.get("EncodingType") == "url":
+        for found, key in [(fields, "NextKeyMarker"), *((one, "Key") for one in entries)]:
+            if key in found:
+                found[key] = unquote_plus(found[key])
+    return fields, entries
 
 
 def head_of(headers: Mapping[str, str]) -> Mapping[str, Any] | None:
@@ -141,15 +150,13 @@ def head_of(headers: Mapping[str, str]) -> Mapping[str, Any] | None:
     return facts
 
 
-def _entry(contents: ElementTree.Element, is_encoded: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = _fields(contents)
-    if is_encoded and "Key" in fields:
-        fields["Key"] = unquote_plus(fields["Key"])
-    if "Size" in fields:
-        fields["Size"] = int(fields["Size"])
-    if "LastModified" in fields:
-        fields["LastModified"] = moment(fields["LastModified"])
-    return fields
+def _entry(fields: Mapping[str, str]) -> dict[str, Any]:
+    entry: dict[str, Any] = dict(fields)
+    if "Size" in entry:
+        entry["Size"] = int(entry["Size"])
+    if "LastModified" in entry:
+        entry["LastModified"] = moment(entry["LastModified"])
+    return entry
 
 
 def moment(text: Any) -> Any:

@@ -197,22 +197,12 @@ class DirectS3:
         return found
 
     async def list_objects_v2(self, **asked: str) -> Mapping[str, Any]:
-        query = requests.listing_query(asked, requests.OBJECTS_QUERY)
-
-        async def directly(way: Way) -> Mapping[str, Any] | None:
-            answer = await self._ask(way, "GET", way.base, {**query, "list-type": "2"})
-            return answers.objects_in(answer.body) if answer.status == 200 else None
-
-        return await self._either(directly, "list_objects_v2", asked)
+        query = {**requests.listing_query(asked, requests.OBJECTS_QUERY), "list-type": "2"}
+        return await self._list("list_objects_v2", asked, query, answers.objects_in)
 
     async def list_multipart_uploads(self, **asked: str) -> Mapping[str, Any]:
-        query = requests.listing_query(asked, requests.UPLOADS_QUERY)
-
-        async def directly(way: Way) -> Mapping[str, Any] | None:
-            answer = await self._ask(way, "GET", way.base, {**query, "uploads": ""})
-            return answers.uploads_in(answer.body) if answer.status == 200 else None
-
-        return await self._either(directly, "list_multipart_uploads", asked)
+        query = {**requests.listing_query(asked, requests.UPLOADS_QUERY), "uploads": ""}
+        return await self._list("list_multipart_uploads", asked, query, answers.uploads_in)
 
     async def close(self) -> None:
         for lines in self._opened.values():
@@ -229,6 +219,21 @@ class DirectS3:
             query, headers = upload_query(asked), headers_of(asked)
             answer = await self._ask(way, "PUT", path, query, headers, body)
             return answers.facts_of(answer, is_copy="CopySource" in asked)
+
+        return await self._either(directly, operation, asked)
+
+    async def _list(
+        self,
+        operation: str,
+        asked: Mapping[str, str],
+        query: Mapping[str, str],
+        read: Callable[[bytearray], Mapping[str, Any] | None],
+    ) -> Mapping[str, Any]:
+        """A page of a listing, which `read` finds in the body of an answer."""
+
+        async def directly(way: Way) -> Mapping[str, Any] | None:
+            answer = await self._ask(way, "GET", way.base, query)
+            return read(answer.body) if answer.status == 200 else None
 
         return await self._either(directly, operation, asked)
 
