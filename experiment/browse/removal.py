@@ -19,7 +19,7 @@ from holdfast.experiment.browse.locate import (
 )
 from holdfast.experiment.folder.containment import is_written
 from holdfast.experiment.folder.experiment_folders import aside_of, is_experiment
-from holdfast.experiment.folder.layout import HEAD, JOURNAL, Layout
+from holdfast.experiment.folder.layout import HEAD, JOURNAL, PARAMS, STAGING, STDOUT, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.progress.wording import duration
@@ -38,6 +38,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock import Locked
 from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.trees import refuse_mounts
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 Part = Literal["both", "local", "storage"]
@@ -85,7 +86,8 @@ def removal(
     """What `holdfast rm` would remove. Changes nothing.
 
     Raises ExperimentNotFound for what is not an experiment, Locked for one that runs here or
-    elsewhere, InvalidConfig if `part` does not exist or is not clear, StorageError, OSError.
+    elsewhere, InvalidConfig if `part` does not exist or is not clear, Mounted, StorageError,
+    OSError.
     """
     location = Location.resolve(path, None, {})
     layout, remote = _places(path, location, settings, environ)
@@ -109,6 +111,10 @@ def removal(
         state=state,
         problem=problem,
     )
+    if layout is not None:
+        refuse_mounts(layout.root)
+    if remote is not None and remote.local_path is not None:
+        refuse_mounts(remote.local_path)
     here, there = _bytes_of(layout), sum(one.size for one in stored) if remote is not None else 0
     if experiment is not None:
         entry = described(experiment, entry.name, now, None)
@@ -235,11 +241,15 @@ def _bytes_of(layout: Layout | None) -> int:
 
 def _others(layout: Layout | None, experiment: LocatedExperiment | None) -> tuple[str, ...]:
     """Names in the experiment's folder that are the user's own."""
-    if layout is None or experiment is None or experiment.read.runs_before != 0:
-        return ()  # the trials of earlier runs are not known
-    known = {trial.spec.dirname.rstrip("/") for trial in experiment.machine.trials.values()}
-    known |= {HEAD, CLAIMS}
-    names = sorted(os.listdir(layout.root)) if layout.root.is_dir() else []
+    if layout is None or not layout.root.is_dir():
+        return ()
+    trials = () if experiment is None else experiment.machine.trials.values()
+    known = {HEAD, CLAIMS, *(trial.spec.dirname.rstrip("/") for trial in trials)}
+    names = sorted(os.listdir(layout.root))
+    if experiment is None or experiment.read.runs_before != 0:
+        # Not all trials are known. Each of their folders has one of these.
+        of_trial = (PARAMS, STDOUT, STAGING)
+        known |= {n for n in names if any((layout.root / n / one).exists() for one in of_trial)}
     return tuple(
         name
         for name in names

@@ -19,7 +19,6 @@ from holdfast.experiment.records.opened import locked
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.files.durable import delete_tree
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
@@ -27,13 +26,14 @@ from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.store import Store
 from holdfast.syncer.uploader.lock import Locked
 from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.trees import delete_tree, refuse_mounts
 
 
 def collect(target: DoctorTarget, *, removes: bool) -> DoctorReport:
     """Find what nothing needs, here and in storage; with `removes`, remove it.
 
     Raises Locked while a process on this machine runs the experiment, Usurped if another machine
-    has claimed it, OSError, StorageError.
+    has claimed it, Mounted, OSError, StorageError.
     """
     began = time.monotonic()
     being_read = set[str]()
@@ -80,6 +80,8 @@ def _check_free(layout: Layout) -> None:
 def _remove(root: Path, unneeded: Sequence[Garbage]) -> set[str]:
     """Remove the files; return those that stay because a process is reading them."""
     stays = set[str]()
+    for one in unneeded:
+        refuse_mounts(root / one.where)
     for one in unneeded:
         path = root / one.where
         if not path.is_dir() or path.is_symlink():

@@ -17,13 +17,14 @@ from holdfast.experiment.folder.experiment_folders import aside_of
 from holdfast.experiment.folder.layout import HEAD, JOURNAL, Layout
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError, os_errors
-from holdfast.syncer.files.durable import delete_tree, fsync_dir
+from holdfast.syncer.files.durable import fsync_dir
 from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.store import Store
 from holdfast.syncer.uploader.lock import ExperimentLock
+from holdfast.trees import delete_tree, refuse_mounts
 
 _BATCH = 1_000  # as many as one request to S3 deletes
 
@@ -63,6 +64,7 @@ def erase_tree(root: Path) -> None:
     with os_errors("remove", str(root)):
         delete_tree(aside)  # of an interrupted removal
         if os.path.lexists(root):
+            refuse_mounts(root)
             os.rename(root, aside)
             fsync_dir(root.parent)
             delete_tree(aside)

@@ -15,13 +15,13 @@ from pathlib import Path
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, JOURNAL, STAGING, Layout
 from holdfast.syncer.checkpoint.reading import BeingRead, unread
 from holdfast.syncer.files.durable import (
-    delete_tree,
     put_aside,
     remove_leftovers_among,
     remove_leftovers_in,
     remove_tree,
 )
 from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.trees import delete_tree
 from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.trial import Trial
 

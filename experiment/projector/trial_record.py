@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -40,6 +39,7 @@ from holdfast.experiment.records.rows import (
 from holdfast.experiment.records.unrecorded_files import errors_until, rows_until
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
 from holdfast.syncer.files.regular import NotRegular
+from holdfast.trees import try_to_delete
 from holdfast.trial.encoding import Config
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial, TrialSpec
@@ -73,7 +73,7 @@ class TrialRecord:
         os.makedirs(self.folder, exist_ok=True)
         if anew and any(map(_is_projection, os.listdir(self.folder))):
             aside = f"{self.folder}/{_ASIDE}"
-            shutil.rmtree(aside, ignore_errors=True)
+            try_to_delete(aside)
             os.mkdir(aside)
             self._move(aside)
         AppendFile(f"{self._write_folder}/{PARAMS}").append(self._params())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -32,6 +31,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import read_object
 from holdfast.syncer.stores.store import ObjectInfo, Store, for_each
 from holdfast.syncer.uploader.lock import is_alive
+from holdfast.trees import try_to_delete
 
 _AT_ONCE = 16
 _PARTIAL = ".partial-"
@@ -69,7 +69,7 @@ def fetch_state(
                 _set_aside(layout, aside)
             _move_in(staging, layout)
     finally:
-        shutil.rmtree(staging.root, ignore_errors=True)
+        try_to_delete(staging.root)
     return found
 
 
@@ -79,7 +79,7 @@ def _clear_partials(root: Path) -> None:
     for path in root.parent.iterdir() if root.parent.exists() else ():
         pid = path.name.removeprefix(start)
         if path.name.startswith(start) and pid.isdecimal() and not _is_another(int(pid)):
-            shutil.rmtree(path, ignore_errors=True)
+            try_to_delete(path)
 
 
 def _is_another(pid: int) -> bool:
@@ -211,7 +211,7 @@ def _remove(folder: Path, names: Iterable[str]) -> None:
 
 
 def _empty(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    try_to_delete(folder)
     folder.mkdir(parents=True)
 
 

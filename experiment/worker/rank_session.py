@@ -18,7 +18,8 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.merge_ranks import facts_of, merge_parts, owners_of
 from holdfast.syncer.checkpoint.staging import stage
 from holdfast.syncer.errors import DirectoryMissing, StorageError
-from holdfast.syncer.files.durable import delete_tree, put_aside, remove_tree
+from holdfast.syncer.files.durable import put_aside, remove_tree
+from holdfast.trees import delete_tree
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     CheckpointUploadMode,

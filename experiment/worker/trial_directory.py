@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, STAGING
 from holdfast.experiment.worker.session import Session
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
-from holdfast.syncer.files.durable import delete_tree
+from holdfast.trees import try_to_delete
 from holdfast.trial.checkpoint import checkpoint_number
 
 
@@ -57,7 +56,7 @@ def _clear_staging(folder: Path, own: Path) -> None:
     with suppress(FileNotFoundError):
         for found in list(folder.iterdir()):
             if found != own:
-                shutil.rmtree(found, ignore_errors=True)
+                try_to_delete(found)
 
 
 def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
@@ -68,5 +67,4 @@ def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
         session.pass_over(number)
     else:
         if aside is not None:
-            with suppress(OSError):  # the name is free; the next run removes it
-                delete_tree(aside)
+            try_to_delete(aside)  # the name is free; the next run removes it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from holdfast.experiment.worker.session import Session
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.trees import try_to_delete
 from holdfast.trial.checkpoint import CheckpointUploadMode, checkpoint_number
 from holdfast.trial.errors import InvalidMetrics
 
@@ -58,4 +58,4 @@ def delete_local(session: Session, checkpoint: Checkpoint) -> None:
     path, own = Path(local).resolve(), session.trial_dir.resolve()
     inside = path.relative_to(own).parts if path.is_relative_to(own) else ("",)
     if inside and checkpoint_number(inside[0]) is None:
-        shutil.rmtree(path, ignore_errors=True)
+        try_to_delete(local)  # of a link, only the link

@@ -10,11 +10,12 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+from holdfast.trees import try_to_delete
 
 
 class ForeignFolder(OSError):
@@ -34,7 +35,7 @@ def scratch_folder(root: str = "") -> Iterator[str]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        try_to_delete(folder)
         os.close(lock)
         with suppress(OSError):  # other agents have folders there
             os.rmdir(base)
@@ -92,7 +93,7 @@ def _remove_abandoned(base: str) -> None:
         with suppress(OSError):  # its agent lives, or another one has removed it
             lock = _lock(folder)
             try:
-                shutil.rmtree(folder, ignore_errors=True)
+                try_to_delete(folder)
             finally:
                 os.close(lock)
 

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.runtime.objects.mapped import Pickled, write
+from holdfast.trees import try_to_delete
 
 FOLDER = "HOLDFAST_OBJECTS_DIR"
 _MEMORY = "/dev/shm"
@@ -120,7 +120,7 @@ def remove_abandoned(environ: Mapping[str, str]) -> None:
             with suppress(OSError):  # its process lives, or another process has removed it
                 fd = _lock(folder)
                 try:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    try_to_delete(folder)
                 finally:
                     os.close(fd)
         with suppress(OSError):  # it is not empty, or does not exist
@@ -169,7 +169,7 @@ def _new_folder(root: str) -> tuple[str, int]:
 
 def _remove(root: str, folder: str, fd: int) -> None:
     """Remove a folder of this process, and end its lock."""
-    shutil.rmtree(folder, ignore_errors=True)  # the next run removes the rest
+    try_to_delete(folder)  # the next run removes the rest
     os.close(fd)
     with suppress(OSError):  # other processes have folders there
         os.rmdir(_base(root))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique, write_
 from holdfast.syncer.files.tree import METADATA_NAME, check_directory, walk
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.trees import try_to_delete
 
 if TYPE_CHECKING:
     import pyarrow.fs
@@ -273,7 +273,7 @@ class Checkpoint:
 
 def _remove(folder: str, process: int) -> None:
     if process == os.getpid():  # not a child that it forked
-        shutil.rmtree(folder, ignore_errors=True)
+        try_to_delete(folder)
 
 
 def _merge(partial: Path, target: Path) -> None:

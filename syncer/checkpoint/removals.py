@@ -18,10 +18,11 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.reading import BeingRead, retire, unread
 from holdfast.syncer.errors import StorageError, innermost
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.durable import delete_tree, is_leftover
+from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore
 from holdfast.syncer.stores.retry import StorageRetry
+from holdfast.trees import Mounted, delete_tree, refuse_mounts
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -178,9 +179,16 @@ class StoredRemovals:
             for folder in folders:
                 try:
                     held.enter_context(unread(self._here / folder))
-                    free.add(folder)
+                    refuse_mounts(self._here / folder)
                 except BeingRead as error:
                     self._left[folder] = error.cause
+                except Mounted as error:
+                    why = f"{error.strerror}: {error.filename}"
+                    if self._left.get(folder) != why:
+                        self._left[folder] = why
+                        self._refused(f"{self._storage.where}/{folder}", why)
+                else:
+                    free.add(folder)
             yield free
 
 

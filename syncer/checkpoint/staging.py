@@ -43,9 +43,9 @@ def stage(
 ) -> Staged:
     """Copy or move the content of `source_dir` to `target_dir`, which must not exist yet.
 
-    `staging_root` must be on the file system of the target. A source inside it is renamed and not
-    copied. Symlinks are followed; modes and modification times are preserved. An empty directory
-    is a valid checkpoint.
+    `staging_root` must be on the file system of the target. A source inside it that no link leads
+    to is renamed and not copied. Symlinks are followed; modes and modification times are
+    preserved. An empty directory is a valid checkpoint.
 
     Raises DirectoryMissing, UnusableFile, AlreadyStored, or another StorageError (a full disk is
     StorageUnavailable); then neither the target nor a partial copy remains.
@@ -58,13 +58,23 @@ def stage(
     with os_errors("stage", str(source)):
         root.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if root in source.parents:
+        if is_inside(source, root):
             staged = _measure(source)
             if staged is not None:
                 (source / MANIFEST_NAME).unlink(missing_ok=True)
                 _into_place(source, target)
                 return staged
         return _copy_into_place(source, target, root)
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """True if the path is really below the folder, and no link between them leads to it. Only then
+    may it be moved: behind a link is something of the user's, or what another link leads to."""
+    real, below = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    if below not in real.parents:
+        return False
+    inside = real.relative_to(below).parts
+    return path.parts[-len(inside) :] == inside
 
 
 def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Staged:
@@ -119,10 +129,12 @@ def _check_target(source: Path, target: Path) -> None:
 
 
 def _measure(source: Path) -> Staged | None:
-    """Count the files; None if there is a link, which a rename would not resolve."""
+    """Count the files; None if there is a link, which a rename would not resolve, or another file
+    system that is mounted there."""
     files = size = 0
+    device = os.lstat(source).st_dev
     for found in walk(source, "stage"):
-        if found.is_link:
+        if found.is_link or (found.is_dir and os.lstat(found.path).st_dev != device):
             return None
         if not found.is_dir:
             size += os.lstat(found.path).st_size

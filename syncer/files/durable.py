@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,11 +12,10 @@ from io import FileIO
 from pathlib import Path
 
 from holdfast.syncer.files.disk_deadline import answered
+from holdfast.trees import delete_tree, refuse_mounts
 
 TEMPORARY = ".tmp-"
 REMOVED = ".removed-"
-# Each attempt fails only if another process deletes the same tree, which then makes progress.
-_ATTEMPTS = 100
 _LEFTOVER = re.compile(r"\.(tmp|removed)-[0-9a-f]{16}")
 
 
@@ -174,8 +171,10 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
 
 def put_aside(path: str | os.PathLike[str], into: Path | None = None) -> Path | None:
     """Rename a directory to a hidden name in the same folder, or in another one of its file
-    system. Returns the new path; None if the directory is missing."""
+    system. Returns the new path; None if the directory is missing. Raises Mounted, OSError."""
     target = Path(path)
+    if os.path.lexists(target):
+        refuse_mounts(target)
     aside = (into or target.parent) / f"{REMOVED}{unique()}"
     try:
         os.rename(target, aside)
@@ -215,34 +214,3 @@ def remove_leftovers_among(
                 delete_tree(Path(entry.path))
                 gone += 1
     return gone == len(left)
-
-
-def delete_tree(path: Path) -> None:
-    """Delete a directory, which another process may be deleting as well. Raises OSError."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    try:
-        _rmtree(path)
-    except PermissionError:
-        _open_up(path)
-        _rmtree(path)
-
-
-def _rmtree(path: Path) -> None:
-    for _ in range(_ATTEMPTS):
-        with suppress(FileNotFoundError):  # another process has deleted a part of it
-            shutil.rmtree(path)
-        if not os.path.lexists(path):
-            return
-    shutil.rmtree(path)
-
-
-def _open_up(path: Path) -> None:
-    """Make a folder writable: staging preserves the modes of users' read-only folders."""
-    os.chmod(path, stat.S_IRWXU)
-    for folder, names, _ in os.walk(path):
-        for name in names:
-            child = os.path.join(folder, name)
-            if not os.path.islink(child):
-                os.chmod(child, stat.S_IRWXU)

@@ -38,10 +38,7 @@ def check_directory(directory: str | os.PathLike[str], operation: str) -> None:
     if os.path.isdir(path):
         return
     if os.path.lexists(path):
-        is_file = os.path.isfile(path)
-        advice = (
-            f"Pass the folder that holds it: {os.path.dirname(path) or '.'}" if is_file else ""
-        )
+        advice = "Put it into a folder of its own, and pass that" if os.path.isfile(path) else ""
         raise UnusableFile(operation, path, "this is not a directory", advice)
     raise DirectoryMissing(operation, path, "this directory does not exist")
 

@@ -42,6 +42,7 @@ from holdfast.syncer.stores.store import (
     folder_prefix,
     prune,
 )
+from holdfast.trees import Mounted, mounts_below
 
 R = TypeVar("R")
 
@@ -174,9 +175,14 @@ class LocalStore(PutsAtOnce):
     def _delete(self, keys: Sequence[str]) -> None:
         failures: dict[str, StorageError] = {}
         folders: set[str] = set()
+        root = Path(os.path.realpath(self.root))
+        mounts = [mount for mount in mounts_below(str(root)) if mount != str(root)]
         for key in keys:
             try:
                 path = self._path(key)
+                for mount in mounts:
+                    if (root / key).is_relative_to(mount):
+                        raise Mounted(mount)
                 folders.add(str(path.parent))
                 path.unlink(missing_ok=True)
             except NotADirectoryError:

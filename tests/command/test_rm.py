@@ -49,3 +49,18 @@ def test_rm_of_several_removes_all_or_refuses_all(
     ]  # fmt: skip
     assert os.listdir(store) == []
     assert main(["rm", "--yes", str(store / "ended")]) == 2
+
+
+def test_rm_of_what_has_not_begun_names_the_users_own_files(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = store / "unbegun"
+    (path / "journal").mkdir(parents=True)
+    for name in (".lock", ".lock-workers", "notes.txt"):
+        (path / name).touch()
+    (path / "data").mkdir()
+    (path / "trial").mkdir()
+    (path / "trial" / "stdout").touch()
+    assert main(["rm", str(path)]) == 2
+    assert "your own files in the folder go, too: data, notes.txt\n" in capsys.readouterr().out
+    assert (path / "notes.txt").exists()

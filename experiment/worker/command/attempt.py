@@ -11,7 +11,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +34,8 @@ from holdfast.experiment.worker.command.protocol import (
 from holdfast.experiment.worker.command.words import Facts, words_of
 from holdfast.experiment.worker.session import Session
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.staging import is_inside
+from holdfast.trees import try_to_delete
 from holdfast.trial.errors import InvalidMetrics
 
 _NEXT_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -77,7 +79,7 @@ def run_command(settings: CommandSettings, config: Mapping[str, Any], session: S
     )
     (folder / _CHECKPOINTS).mkdir()
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(try_to_delete, folder)
         resumed = stack.enter_context(ExitStack())
         start = session.checkpoint()
         # An open checkpoint is not removed: the command may read it until its own first one.
@@ -223,6 +225,11 @@ class _Attempt:
         """The folder to report; a file gets one of its own. Raises CommandFailed."""
         named = os.path.normpath(report.checkpoint or "")
         path = self._checkpoints / named
+        if Path(os.path.realpath(path)) in Path(os.path.realpath(self._checkpoints)).parents:
+            raise CommandFailed(
+                f"the checkpoint {named!r:.300} is not a folder of its own: it holds "
+                f"$HOLDFAST_CHECKPOINT_DIR. Write it into a folder in there, and report its name"
+            )
         if named in self._named:
             raise CommandFailed(
                 f"the checkpoint {named!r:.300} was reported twice, and the command may have "
@@ -239,8 +246,12 @@ class _Attempt:
                 f"$HOLDFAST_CHECKPOINT_DIR"
             )
         folder = self._session.staging_directory()
-        is_its_own = self._checkpoints in path.parents
-        (shutil.move if is_its_own else shutil.copy2)(path, folder / path.name)
+        target = folder / path.name
+        if is_inside(path, self._checkpoints):
+            with suppress(OSError):  # it may be mounted there
+                os.rename(path, target)
+        if not target.exists():
+            shutil.copy2(path, target)
         return str(folder)
 
     def _on_signal(self) -> None:

@@ -99,6 +99,29 @@ for i in range(begin + 1, 6):
     assert "begins at 2 2 2\n" in output(result)
 
 
+def test_what_a_link_leads_to_is_copied_and_stays(fit: Fit, tmp_path: Path) -> None:
+    source = """
+import os, pathlib, sys
+new, data = pathlib.Path(os.environ["HOLDFAST_CHECKPOINT_DIR"]), pathlib.Path(sys.argv[1])
+(new / "run").symlink_to(data)
+for i in range(1, 3):
+    (data / f"{i}").mkdir()
+    (data / f"{i}" / "w").write_text(str(i))
+    (data / f"{i}.txt").write_text(str(i))
+    (new / f"latest-{i}.txt").symlink_to(f"run/{i}.txt")
+    for name in (f"run/{i}", f"run/{i}.txt", f"latest-{i}.txt"):
+        print(f"holdfast: loss={i} checkpoint={name}")
+"""
+    trainable = tune.CommandTrainable([sys.executable, "-c", source, str(tmp_path)], name="train")
+    kept = tune.CheckpointConfig(num_to_keep=1)
+    (result,) = fit(trainable, checkpoint_config=kept)
+    assert result.error is None
+    assert Path(result.checkpoint.path, "latest-2.txt").read_text() == "2"
+    for i in "12":
+        assert (tmp_path / f"{i}.txt").read_text() == (tmp_path / i / "w").read_text() == i
+        assert [path.name for path in (tmp_path / i).iterdir()] == ["w"]
+
+
 FAILURES = {
     "import sys; print('no luck', file=sys.stderr); sys.exit(3)": (
         "exit code 3: no luck.\nThe command: .*\nno luck"
@@ -111,6 +134,8 @@ for _ in 1, 2:
     os.makedirs(os.environ["HOLDFAST_CHECKPOINT_DIR"] + "/x", exist_ok=True)
     print("holdfast: loss=1 checkpoint=x")
 """: "checkpoint 'x' was reported twice",
+    "print('holdfast: loss=1 checkpoint=..')": "checkpoint '..' is not a folder of its own",
+    "print('holdfast: loss=1 checkpoint=../..')": "checkpoint '../..' is not a folder of its own",
     "print('hello')": "reported nothing: .* A line such as holdfast: loss=0.3",
     "print('holdfast: loss')": "reported nothing: .* It has printed holdfast: 'loss'",
 }

@@ -24,9 +24,10 @@ from holdfast.syncer.checkpoint.reading import (
     unread,
 )
 from holdfast.syncer.errors import CheckpointGone, DirectoryMissing, NotStored, UnusableFile
-from holdfast.syncer.files.durable import delete_tree, is_leftover
+from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.uploader.lock import ExperimentLock
+from holdfast.trees import delete_tree
 
 
 @pytest.fixture

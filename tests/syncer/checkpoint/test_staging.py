@@ -71,6 +71,44 @@ def test_a_source_in_the_staging_folder_is_renamed_and_not_copied(
     assert not inside.exists()
 
 
+@pytest.mark.parametrize("how", ["through", "outside", "beside", "checkpoint"])
+def test_what_a_link_leads_to_is_copied_and_stays_as_it_is(
+    source: Path, target: Path, root: Path, how: str
+) -> None:
+    root.mkdir(parents=True)
+    link = root / "latest"
+    match how:
+        case "through":
+            link.symlink_to(source.parent)
+            link = link / "source"
+        case "outside":
+            link.symlink_to(source)
+        case "beside":
+            source = source.rename(root / "mine")
+            link.symlink_to("mine")
+        case _:  # the trial's own newest one
+            target.parent.mkdir()
+            source = source.rename(target.with_name("checkpoint_000009"))
+            link.symlink_to(source)
+    content = _content(source)
+    staged = stage(link, target, staging_root=root)
+    assert (staged.files, staged.bytes) == (2, 3_000_010)
+    assert not target.is_symlink()
+    manifest.write(target, manifest.hash_directory(target))
+    assert _content(source) == content
+
+
+def test_a_staging_folder_behind_a_link_is_still_renamed(
+    source: Path, tmp_path: Path, target: Path, root: Path
+) -> None:
+    root.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "experiment")
+    inside = source.rename(root / "mine")
+    stage(tmp_path / "link" / ".staging" / "mine", target, staging_root=root)
+    assert not inside.exists()
+    assert target.is_dir()
+
+
 def test_links_in_a_staging_folder_do_not_stay_links(
     source: Path, target: Path, root: Path
 ) -> None:
