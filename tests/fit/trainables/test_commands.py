@@ -116,6 +116,7 @@ for i in range(1, 3):
     kept = tune.CheckpointConfig(num_to_keep=1)
     (result,) = fit(trainable, checkpoint_config=kept)
     assert result.error is None
+    assert result.checkpoint is not None
     assert Path(result.checkpoint.path, "latest-2.txt").read_text() == "2"
     for i in "12":
         assert (tmp_path / f"{i}.txt").read_text() == (tmp_path / i / "w").read_text() == i

@@ -62,6 +62,7 @@ def run() -> None:
     # Retention.
     told = said(lambda: results.append(tune.Tuner(train, run_config=config).fit()))
     assert results[0][0].error is None, results[0][0].error
+    assert results[0][0].metrics, told
     assert results[0][0].metrics["epoch"] == 2, told
     trial = Path(results[0][0].path)
     holds(trial / "checkpoint_000000" / "data", told)
