@@ -56,3 +56,11 @@ def python_command(
     code = f"import sys; sys.path[:] = {path!r}; from {module} import {function} as main; main()"
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [sys.executable, *flags, "-c", code, *arguments]
+
+
+def absolute_pythonpath(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variable PYTHONPATH with absolute folders, for processes that run elsewhere; nothing if
+    it is not set."""
+    given = environ.get("PYTHONPATH")
+    folders = map(os.path.abspath, (given or "").split(os.pathsep))
+    return {"PYTHONPATH": os.pathsep.join(folders)} if given else {}

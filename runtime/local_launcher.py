@@ -18,6 +18,7 @@ from holdfast.runtime import process_control
 from holdfast.runtime.deadlines import happens
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
+from holdfast.runtime.interpreter import absolute_pythonpath
 from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, still_there, survives
 from holdfast.runtime.stopped import Watched
@@ -56,7 +57,7 @@ class LocalLauncher:
         import are preloaded for later ones. `workers_move`: each worker changes its working
         directory at its start. If this process dies, the sockets `left` are removed."""
         self._tasks = tasks
-        self._environ = dict(environ)
+        self._environ = {**environ, **absolute_pythonpath(environ)}
         self._inherited = tuple(inherited_fds)
         self._held, self._left = held, left
         self._directory = directory

@@ -104,11 +104,11 @@ class Tuner:
         ExperimentExists for the name of an unfinished experiment, ExperimentInUse while another
         process or thread runs it, TuneError for what makes the whole experiment impossible.
         """
-        from holdfast.experiment.start.fit import fit
-
         if self._earlier is not None:
             return self._earlier.as_it_is()
         started_by_import.check()
+        from holdfast.experiment.start.fit import fit
+
         request = self._request
         if request.run.logging_config is not None:
             logging.getLogger("holdfast").setLevel(request.run.logging_config.level)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import queue
 import threading
 from collections import deque
@@ -39,6 +40,7 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.steering.desk import Desk
 from holdfast.experiment.steering.socket import keep_socket
 from holdfast.experiment.user_objects.pickling import dumps
+from holdfast.experiment.worker.main_module import Script
 from holdfast.experiment.worker.objects import ObjectRef, check_exist, collecting_references
 from holdfast.forked import end_child
 from holdfast.runtime.launcher import Launcher
@@ -276,6 +278,7 @@ class Run:
         # Call the user's code first: if it raises, nothing has to be ended yet.
         with collecting_references() as references:
             job = dumps(plan.job, "the trainable") if plan.job.capture else b""
+        job = pickle.dumps(Script.here(plan.environment.working_dir)) + job
         if plan.runs_trials:
             self._references = tuple(dict.fromkeys(plan.references_used(references)))
             check_exist(self._references, plan.job.param_space)

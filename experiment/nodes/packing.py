@@ -114,10 +114,19 @@ def pack_modules(
 
 def own_modules(modules: Mapping[str, ModuleType]) -> dict[str, Path]:
     """The files and folders of top-level modules that no distribution has installed, by their
-    names."""
+    names.
+
+    The script is one of them, for children that `multiprocessing` starts in a worker. If it is in
+    a package, it comes with that. A command such as `holdfast` has no suffix.
+    """
     found: dict[str, Path] = {}
     installed = _installed()
-    for name in sorted({name.partition(".")[0] for name in modules} - {"__main__", "holdfast"}):
+    names = {name.partition(".")[0] for name in modules} - {"__main__", "__mp_main__", "holdfast"}
+    main = modules.get("__main__")
+    is_in_package = "." in getattr(getattr(main, "__spec__", None), "name", "")
+    if str(getattr(main, "__file__", "")).endswith(".py") and not is_in_package:
+        names.add("__main__")
+    for name in sorted(names):
         path = _place_of(modules.get(name))
         if path is not None and not any(path.is_relative_to(root) for root in installed):
             found[path.name] = path

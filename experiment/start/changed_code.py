@@ -21,7 +21,7 @@ from holdfast.experiment.user_objects.code import (
     recorded_code,
     script_of,
 )
-from holdfast.experiment.user_objects.pickling import NotPicklable
+from holdfast.experiment.user_objects.pickling import SCRIPT, NotPicklable
 from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.worker import wrap
@@ -46,7 +46,7 @@ def _modules_of(trainable: Any) -> str:
     module = sys.modules.get(wrap.module_of(trainable))
     file = None if isinstance(trainable, TrainLoop) else getattr(module, "__file__", None)
     found = module_path().split(os.pathsep)
-    if module is not None and file is not None and module.__name__ != "__main__":
+    if module is not None and file is not None and module.__name__ not in SCRIPT:
         root = Path(os.path.abspath(file)).parents[module.__name__.count(".")]
         # Those of an environment change with it.
         is_installed = root.name in ("site-packages", "dist-packages")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Final
 
+from holdfast.experiment.user_objects.pickling import SCRIPT
 from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile, TunerFile
 
 CODE: Final = "code"
@@ -72,7 +73,7 @@ def script_of(trainable: Any) -> Path | None:
     """The script whose code is stored with the trainable; None for a module, whose present code
     runs, and for a notebook."""
     function = next(_functions_of(trainable), None)
-    if function is None or function.__globals__.get("__name__") != "__main__":
+    if function is None or function.__globals__.get("__name__") not in SCRIPT:
         return None
     file = Path(function.__code__.co_filename)
     return file if file.suffix == ".py" else None
@@ -85,7 +86,7 @@ def name_in_script(trainable: Any) -> str:
     name, script = getattr(trainable, "__qualname__", ""), script_of(trainable)
     is_class = isinstance(trainable, type)
     scope = trainable.__module__ if is_class else getattr(trainable, "__globals__", {})
-    is_there = scope == "__main__" or (not is_class and scope.get("__name__") == "__main__")
+    is_there = (scope if is_class else scope.get("__name__")) in SCRIPT
     return f"{script.name}:{name}" if script and is_there and name.isidentifier() else ""
 
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 import io
 import pickle
+import sys
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -18,6 +19,9 @@ from holdfast.runtime.safe_text import named
 from holdfast.trial.errors import TuneError
 from holdfast.trial.values import Opaque, Path, fold_values, key_name, replace_leaves
 
+# The names of the script's module: its own, and that in a process which `multiprocessing` has
+# started by importing the script again.
+SCRIPT: Final = frozenset({"__main__", "__mp_main__"})
 _DEPTH = 4
 _NO_FILE = "<dynamic-code>"
 
@@ -28,7 +32,7 @@ class NotPicklable(TuneError, TypeError):
 
 
 def dumps(value: object, what: str) -> bytes:
-    """Pickle `value` with cloudpickle; classes and functions of `__main__` are pickled by value.
+    """Pickle `value` with cloudpickle; classes and functions of the script are pickled by value.
 
     Raises NotPicklable, naming the innermost attribute, closure variable or key that fails.
     """
@@ -53,6 +57,9 @@ def _pickler() -> Any:
     a traceback would not say where the user's function failed."""
     import cloudpickle
 
+    main = sys.modules["__main__"]
+    if main.__name__ != "__main__":  # the script, which `multiprocessing` has imported again
+        cloudpickle.register_pickle_by_value(main)
     reduced = cloudpickle.Pickler.dispatch_table[CodeType]
 
     def reduce_code(code: CodeType) -> tuple[Any, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import io
 import os
+import pickle
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -57,12 +59,16 @@ class TrialHost:
         self._titled = ""
 
     def prepare(self, payload: bytes) -> None:
+        """`payload` is a pickled `Script`, and behind it a pickled `Job`: its modules may read the
+        script's arguments when they are imported."""
         import cloudpickle
 
         import holdfast.experiment.worker.context  # noqa: F401  # has `report`: else each trial imports it
 
+        shared = io.BytesIO(payload)
+        pickle.load(shared).enter(os.environ.get(NODE_DIR, ""))
         with collecting_references() as references:
-            job = cloudpickle.loads(payload)
+            job = cloudpickle.load(shared)
         adopt(job.trainable, job.param_space)
         if job.group is not None:
             job.trainable.import_modules()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from holdfast.runtime.interpreter import absolute_pythonpath
 from holdfast.runtime.threads import changed
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.runtime_env import RuntimeEnv
@@ -65,11 +66,13 @@ def check_given_again(kept: Mapping[str, Any], environment: RuntimeEnv) -> None:
 @contextmanager
 def applied_here(environment: RuntimeEnv) -> Iterator[None]:
     """Set the variables and the import path in this process: for a trial in debug mode."""
+    variables = environment.env_vars
+    variables = {**variables, **absolute_pythonpath({**os.environ, **variables})}
     path = list(sys.path)
     if environment.working_dir is not None:
         sys.path.insert(0, environment.working_dir)
     try:
-        with changed(os.environ, environment.env_vars):
+        with changed(os.environ, variables):
             yield
     finally:
         sys.path[:] = path

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.process, pytest.mark.server]
 
 OBJECT_BYTES = 12_000_000
 SCRIPT = f"""
-import json, os, socket, sys
+import json, multiprocessing, os, socket, sys
 from pathlib import Path
 import numpy as np
 import holdfast
@@ -50,6 +50,13 @@ def inode_of_object():
         if "/objects/" in line:
             return int(line.split()[4])
 
+def doubled(rate):
+    return 2 * rate
+
+def by_a_child(rate):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(doubled, [rate])[0]
+
 def train(config, weights):
     import deep           # only in the working_dir
     wait_for_the_test(config["gate"])
@@ -63,6 +70,8 @@ def train(config, weights):
         "sum": int(array.sum()),
         "copied": bool(array.flags.writeable),
         "inode": inode_of_object(),
+        "doubled": by_a_child(config["rate"]),
+        "argv": sys.argv[1:3],
         "script_is_here": os.path.exists(config["script"]),
     }}
     os.mkdir("model")
@@ -159,6 +168,8 @@ def test_the_users_code_and_objects_reach_machines_that_share_no_file_system(
         assert metrics["model"] == rate
         code = metrics["kelp"], metrics["shape"], metrics["deep"]
         assert code == (f"grown {rate}", "long", "dark")
+        assert metrics["doubled"] == 2 * rate
+        assert metrics["argv"] == [storage, str(project / "work")]
         assert not metrics["script_is_here"]
         assert not metrics["copied"]
     assert {metrics["host"] for metrics in told} == {"node1", "node2"}
@@ -168,7 +179,7 @@ def test_the_users_code_and_objects_reach_machines_that_share_no_file_system(
         # TCP sends some of it again if this machine is busy.
         received = machine.received_bytes() - was
         assert OBJECT_BYTES < received < (2 + again) * OBJECT_BYTES, script.stderr
-    assert "sending your modules fronds, kelp.py to each node: 4 files" in script.stderr
+    assert "sending your modules script.py, fronds, kelp.py to each node: 5 files" in script.stderr
     assert (
         "work to each node: 1 file, 30 bytes. Left out: .git. Not sent: out (a link that"
         in script.stderr
