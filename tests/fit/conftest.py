@@ -15,6 +15,7 @@ from holdfast import train, tune
 from tests.rig.isolation import by_value as by_value
 from tests.rig.isolation import in_own_environment as in_own_environment
 from tests.rig.isolation import leaves_nothing as leaves_nothing
+from tests.rig.script import LONGEST_S
 
 Fit = Callable[..., tune.ResultGrid]
 Trainer = Callable[..., train.DataParallelTrainer]
@@ -102,7 +103,7 @@ def run_script(tmp_path: Path) -> RunScript:
             env={**os.environ, **environ},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LONGEST_S,
             check=False,
         )
 
