@@ -9,19 +9,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+# A worker gets its number of threads in these: a library reads no other one, or this one if it has
+# none of its own.
+_GIVEN = (
+    "OMP_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "LOKY_MAX_CPU_COUNT",  # joblib's n_jobs=-1
+    "POLARS_MAX_THREADS",
+    "NUMBA_NUM_THREADS",
+    "RAYON_NUM_THREADS",  # tokenizers and others that are written in Rust
+)
 # The variables that numerical libraries read at their import.
 LIMITS = (
-    "OMP_NUM_THREADS",
+    *_GIVEN,
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
     "BLIS_NUM_THREADS",
-    "TF_NUM_INTRAOP_THREADS",
 )
-# The variables that also apply to libraries without one of their own: a worker gets its number of
-# threads there.
-_GIVEN = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 _KEPT = "HOLDFAST_KEPT_"
 
 # From the kernel's include/linux/sched.h: the thread is in do_exit(), before it wakes its joiner.

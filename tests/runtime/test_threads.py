@@ -16,6 +16,16 @@ from holdfast.runtime.threads import (
     unsafe_to_fork,
 )
 
+# Each is the only one that a library reads: OpenMP, TensorFlow, joblib, polars, Numba, Rayon.
+GIVEN = (
+    "OMP_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+    "POLARS_MAX_THREADS",
+    "NUMBA_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+
 
 def test_libraries_are_imported_with_one_thread() -> None:
     environ = {"OMP_NUM_THREADS": "8", "PATH": "/bin"}
@@ -28,7 +38,7 @@ def test_a_worker_gets_as_many_threads_as_it_has_cpus() -> None:
     environ: dict[str, str] = {}
     limit_imports(environ)
     assert release_limits(environ, 4.0) == 4
-    assert environ == {"OMP_NUM_THREADS": "4", "TF_NUM_INTRAOP_THREADS": "4"}
+    assert environ == dict.fromkeys(GIVEN, "4")
 
 
 @pytest.mark.parametrize(("cpus", "threads"), [(0, 1), (0.5, 1), (1, 1), (2.9, 2)])
