@@ -125,7 +125,7 @@ class Float(Domain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normal(Domain):
-    """A normally distributed number; with `q`, rounded to a multiple of q.
+    """A normally distributed number; with `q`, rounded to a multiple of q, whole if q is an int.
 
     Drawn as in Box and Muller, "A Note on the Generation of Random Normal Deviates" (1958). Raises
     InvalidSearchSpace.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 from typing import Any
 
 import pytest
@@ -29,12 +30,15 @@ def space(text: str, *, is_grid: bool = False) -> Any:
         ("{distribution: uniform, min: 1, max: 5}", tune.uniform(1, 5)),
         ("{distribution: int_uniform, min: 1, max: 5}", tune.randint(1, 6)),
         ("{distribution: q_uniform, min: 0, max: 1, q: 0.1}", tune.quniform(0, 1, 0.1)),
-        ("{distribution: q_uniform, min: 0, max: 8}", tune.quniform(0, 8, 1)),
+        ("{distribution: q_uniform, min: 0, max: 8}", tune.qrandint(0, 8, 1)),
+        ("{distribution: q_uniform, min: 0.5, max: 9.5, q: 2}", tune.qrandint(1, 9, 2)),
+        ("{distribution: q_uniform, min: 0, max: 8, q: 1.0}", tune.quniform(0, 8, 1)),
+        ("{distribution: q_log_uniform, min: -3, max: 3}", tune.qlograndint(1, 20, 1)),
         ("{distribution: log_uniform_values, min: 1e-4, max: 1e-1}", tune.loguniform(1e-4, 0.1)),
         ("{distribution: log_uniform, min: -2, max: 0}", tune.loguniform(math.exp(-2), 1)),
         (
             "{distribution: q_log_uniform_values, min: 1, max: 64, q: 2}",
-            tune.qloguniform(1, 64, 2),
+            tune.qlograndint(1, 64, 2),
         ),
         ("{distribution: normal, mu: 1, sigma: 2}", tune.randn(1, 2)),
         ("{distribution: normal, sigma: 2}", tune.randn(0, 2)),
@@ -61,6 +65,11 @@ def test_a_parameter_is_a_domain(text: str, domain: Any) -> None:
     assert space(text) == domain
 
 
+def test_a_whole_step_gives_whole_numbers() -> None:
+    domain = space("{distribution: q_normal, mu: 100, sigma: 20, q: 8}")
+    assert [type(domain.draw(Random(seed))) for seed in range(5)] == [int] * 5
+
+
 def test_a_grid_takes_every_list_of_values() -> None:
     assert space("{values: [1, 2]}", is_grid=True) == tune.grid_search([1, 2])
     assert space("{parameters: {y: {values: [1]}}}", is_grid=True) == {"y": tune.grid_search([1])}
@@ -83,11 +92,11 @@ def test_a_grid_takes_every_list_of_values() -> None:
         ("{values: []}", r"x\.values: must be a list of values, not an empty list"),
         ("{values: 3}", r"x\.values: must be a list of values, not 3"),
         ("{distribution: unifrom, min: 1, max: 2}", "must be one of .*Did you mean 'uniform'"),
-        ("{distribution: beta}", "beta is not supported. Use uniform"),
+        ("{distribution: beta, a: 1, b: 2}", "beta is not supported. Use uniform"),
         ("{distribution: log_normal}", "log_normal is not supported. Use normal"),
         ("{distribution: uniform}", "uniform needs min and max"),
         ("{distribution: int_uniform, min: 0.5, max: 2}", "must be a whole number"),
-        ("{values: [1, 2], probabilities: [1, 2]}", "does not belong to categorical"),
+        ("{values: [1, 2], probabilities: [0.2, 0.8]}", "probabilities is not supported. Repeat"),
         ("{mu: 1}", "says neither value, values, nor min and max"),
         ("{uniform: [0, 1], min: 2}", "uniform says everything: remove min"),
         ("{parameters: {}, value: 2}", "parameters says everything: remove value"),

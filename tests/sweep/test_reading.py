@@ -76,7 +76,9 @@ def test_each_value_knows_its_line_and_path() -> None:
             "a: !!python/object/apply:os.system [id]",
             r"^sweep\.yaml:1: a: the tag .*python.* is not",
         ),
-        ("a: !!int '3'", r"the tag .*int' is not supported"),
+        ("a: !!int 3.5", r"^sweep\.yaml:1: a: '3\.5' is not what its tag says: int"),
+        ("a: !!float x", r"^sweep\.yaml:1: a: 'x' is not what its tag says: float"),
+        ("a: !!timestamp 2024-01-01", r"the tag .*timestamp' is not supported"),
         ("a: !custom x", r"the tag '!custom' is not supported"),
         ("? [a, b]\n: 1", r"^sweep\.yaml:1: a name must be text"),
         ("- a\n- b", r"the file must be a table of names and values, not a list"),
@@ -95,6 +97,30 @@ def test_each_value_knows_its_line_and_path() -> None:
 def test_what_is_not_a_table_of_plain_data_is_refused(text: str, fault: str) -> None:
     with pytest.raises(InvalidConfig, match=fault):
         yaml(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("!!float 1e-5", 1e-5),
+        ("!!float 1", 1.0),
+        ("!!int '3'", 3),
+        ("!!str 1e-5", "1e-5"),
+        ("!!bool true", True),
+        ("!!null ''", None),
+    ],
+)
+def test_the_tags_of_the_core_schema_say_what_a_scalar_is(text: str, value: Any) -> None:
+    found = yaml(f"a: {text}")["a"]
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"), [(".yaml", "a: 1"), (".json", '{"a": 1}'), (".toml", "a = 1")]
+)
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path, suffix: str, text: str) -> None:
+    (file := tmp_path / f"sweep{suffix}").write_text(text, encoding="utf-8-sig")
+    assert read_file(file)[0].plain() == {"a": 1}
 
 
 def test_a_billion_laughs_are_refused_at_once() -> None:

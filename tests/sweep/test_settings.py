@@ -223,6 +223,24 @@ def test_a_mistake_is_named_by_its_line(text: str, fault: str) -> None:
         sweep(f"{BASE}{text}\n")
 
 
+def test_a_search_that_cannot_search_the_parameters_is_refused_before_a_run() -> None:
+    with pytest.raises(InvalidConfig, match=r"^digits\.yaml:4: search: lr: DEHBSearch cannot"):
+        sweep(
+            "command: train {lr}\nparameters: {lr: {grid_search: [1, 2]}}\n"
+            "metric: {name: loss, goal: minimize}\nsearch: dehb\nnum_samples: 3\n"
+        )
+    found = sweep(f"{BASE}search: random\nnum_samples: 3\nmetric: {{name: a, goal: min}}\n")
+    assert found.tune.num_samples == 3
+
+
+def test_a_script_that_logs_to_wandb_only_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("wandb.log({'loss': 1})")
+    text = "program: train.py\nparameters: {lr: 1}\nnum_samples: 1\n"
+    (note,) = sweep(text, tmp_path).notes
+    assert note.startswith("wandb.log is not a report")
+    assert sweep(f"{text}metrics: {{loss: 'loss (.*)'}}\n", tmp_path).notes == ()
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,7 +32,7 @@ from holdfast.experiment.worker.command.protocol import (
     reports,
     visible,
 )
-from holdfast.experiment.worker.command.words import Facts, words_of
+from holdfast.experiment.worker.command.words import Facts, words_of, yaml_of
 from holdfast.experiment.worker.session import Session
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.staging import is_inside
@@ -39,7 +40,10 @@ from holdfast.trees import try_to_delete
 from holdfast.trial.errors import InvalidMetrics
 
 _NEXT_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_ERROR_OF_ARGPARSE = re.compile(r"\S+: error: ")
 _CONFIG = "config.json"
+# W&B's agent names such a file to its trials, and wandb.init() takes its config from there.
+_WANDB_CONFIG = "wandb.yaml"
 _CHECKPOINTS = "checkpoints"
 _LAST_LINES = 20
 _SHOWN_LINE = 500
@@ -77,6 +81,11 @@ def run_command(settings: CommandSettings, config: Mapping[str, Any], session: S
             environ=environ,
         ),
     )
+    if any(_is_module(settings.here, *both) for both in pairwise(words)):
+        path = environ.get("PYTHONPATH")
+        environ["PYTHONPATH"] = settings.here if not path else f"{path}{os.pathsep}{settings.here}"
+    wandb = {name: {"value": value} for name, value in config.items()}
+    (folder / _WANDB_CONFIG).write_text(yaml_of(wandb), encoding="utf-8")
     (folder / _CHECKPOINTS).mkdir()
     with ExitStack() as stack:
         stack.callback(try_to_delete, folder)
@@ -95,10 +104,17 @@ def python_of(environ: Mapping[str, str]) -> str:
     return "python" if shutil.which("python", path=environ.get("PATH")) else sys.executable
 
 
+def _is_module(here: str, option: str, name: str) -> bool:
+    """True for `-m` and a module below `here`."""
+    path = os.path.join(here, *name.split("."))
+    return option == "-m" and (os.path.isdir(path) or os.path.isfile(f"{path}.py"))
+
+
 def _variables(session: Session, folder: Path, source: str) -> dict[str, str]:
     assignment = session.assignment
     return {
         "HOLDFAST_CONFIG": str(folder / _CONFIG),
+        "WANDB_SWEEP_PARAM_PATH": str(folder / _WANDB_CONFIG),
         "HOLDFAST_CHECKPOINT_DIR": str(folder / _CHECKPOINTS),
         "HOLDFAST_RESUME_DIR": source,
         "HOLDFAST_ITERATION": str(session.iteration),
@@ -275,7 +291,8 @@ class _Attempt:
             "sweep file, or metrics={...}, finds numbers in what it prints anyway: "
             "{loss: 'loss: ([0-9.]+)'}"
         )
-        silence = f"the command ended and reported nothing: {self._command}.{found_none} {hint}"
+        # The command comes last: the screen shows the beginning of an error.
+        silence = f"the command ended and reported nothing.{found_none} {hint}. {self._command}"
         if self._settings.must_report:
             raise CommandFailed(silence)
         print(f"holdfast: {silence}", file=sys.stderr)
@@ -292,7 +309,9 @@ class _Attempt:
 
     def _advice(self, line: str) -> str:
         settings = self._settings
-        found = "" if settings.cwd else path_in(line, settings.here)
+        said = _ERROR_OF_ARGPARSE.sub("", line, count=1)
+        is_of_words = said != line and "No such file" not in said
+        found = "" if settings.cwd or is_of_words else path_in(said, settings.here)
         return found and f"A command runs in its trial's folder: pass {found}, or set cwd"
 
     @property

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -68,8 +70,8 @@ class CommandTrainable(Described):
         resources: Mapping[str, float] | PlacementGroupFactory | None = None,
     ) -> None:
         self.here = os.path.abspath(here or os.getcwd())
-        self.program = None if program is None else _program(program, self.here)
-        words = _split(command, self.program)
+        words = _split(command, program)
+        self.program = None if program is None else _program(program, words, self.here)
         self.words = tuple(_located(words, self.here))
         _check_executable(words, program, self.here)
         check_words(self.words, self.program)
@@ -111,6 +113,12 @@ class CommandTrainable(Described):
         for a placeholder that resembles one."""
         macros, written = placeholders(self.words)
         notes = [*misspelled(self.words, names), *unused(self.words, names)]
+        code = b"".join(self.holdfast_code())
+        if b"wandb.log" in code and b"holdfast:" not in code and not self.metrics:
+            notes.append(
+                "wandb.log is not a report: print a line such as holdfast: loss=0.3, too, or let "
+                "`metrics` find numbers in what the script prints"
+            )
         if not (written.intersection(names) or macros & PASSES_PARAMETERS):
             notes.append(
                 "the command has no placeholder such as ${args} or {lr}: it must read its "
@@ -139,11 +147,14 @@ def _split(command: object, program: str | None) -> list[str]:
     return list(words)
 
 
-def _program(program: str, here: str) -> str:
+def _program(program: str, words: Sequence[str], here: str) -> str:
     path = os.path.normpath(os.path.join(here, os.path.expanduser(program)))
     # Nodes have their own files: the attempt says what an absolute path lacks there.
     if os.path.isabs(program) or os.path.isfile(path):
         return path
+    is_module = ("-m", "${program}") in pairwise(words)
+    if is_module or ("/" not in program and shutil.which(program)):
+        return program
     elsewhere = os.path.abspath(program)
     hint = f" It is in {os.getcwd()}: write {elsewhere}" if os.path.isfile(elsewhere) else ""
     raise InvalidConfig(f"the program {program!r} is not a file in {here}.{hint}")

@@ -8,6 +8,7 @@ split into words, so a value never becomes several words, and no shell reads it.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -47,6 +48,21 @@ def text_of(value: Any) -> str:
     if value is None or isinstance(value, (list, tuple, dict)):
         return json.dumps(value, default=str)
     return str(value)
+
+
+def yaml_of(value: Any) -> str:
+    """A value in YAML 1.1, which W&B reads: there 1e-05 and NaN are text."""
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(str(name))}: {yaml_of(item)}" for name, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(yaml_of, value))}]"
+    if not isinstance(value, float):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    text = repr(value)
+    if not math.isfinite(value):
+        return text.replace("inf", ".inf").replace("nan", ".nan")
+    return text if "." in text else text.replace("e", ".0e")
 
 
 def words_of(template: Sequence[str], config: Mapping[str, Any], facts: Facts) -> list[str]:
@@ -171,6 +187,10 @@ def _no_hyphens(values: Mapping[str, Any]) -> list[str]:
     return [f"{name}={text_of(value)}" for name, value in values.items()]
 
 
+def _no_equals(values: Mapping[str, Any]) -> list[str]:
+    return [word for name, value in values.items() for word in (f"--{name}", text_of(value))]
+
+
 def _no_boolean_flags(values: Mapping[str, Any]) -> list[str]:
     return [
         f"--{name}" if value is True else f"--{name}={text_of(value)}"
@@ -183,6 +203,9 @@ _LISTS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "args": _hyphens,
     "args_no_hyphens": _no_hyphens,
     "args_no_boolean_flags": _no_boolean_flags,
+    "args_no_equals": _no_equals,
+    "args_append_hydra": lambda values: [f"+{word}" for word in _no_hyphens(values)],
+    "args_override_hydra": lambda values: [f"++{word}" for word in _no_hyphens(values)],
 }
 _TEXTS: Mapping[str, Callable[[Mapping[str, Any], Facts], str]] = {
     "args_json": lambda config, facts: json.dumps(config, default=str),

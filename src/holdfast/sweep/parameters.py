@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.sweep.node import Node
 from holdfast.trial import space
+from holdfast.trial.domains import Normal
 
 _WANDB = ("value", "values", "distribution", "min", "max", "q", "mu", "sigma", "probabilities")
 _OURS: Mapping[str, Callable[..., Any]] = {
@@ -46,6 +47,7 @@ def _parameter(node: Node, *, is_grid: bool) -> Any:
                 "is a list: write {values: [...]} to vary it, or {value: [...]} for the list"
             )
         return node.value
+    _check_supported(node.table())
     table = node.table(_WORDS)
     ours = [name for name in table if name in _OURS or name in _OF_LISTS]
     if "parameters" in table:
@@ -57,6 +59,14 @@ def _parameter(node: Node, *, is_grid: bool) -> Any:
     if is_grid and ours[0] != "grid_search":
         node.fail(f"{ours[0]} has no grid: with method grid, every parameter has values")
     return _our_domain(ours[0], table[ours[0]])
+
+
+def _check_supported(table: Mapping[str, Node]) -> None:
+    """Refuse what W&B has and this has not, before what belongs to it is unknown here."""
+    for name, node in table.items():
+        kind = node.value if name == "distribution" else name
+        if name in ("distribution", "probabilities") and kind in _MISSING:
+            node.fail(f"{kind} is not supported. {_MISSING[kind]}")
 
 
 def _alone(node: Node, table: Mapping[str, Node], name: str) -> None:
@@ -101,8 +111,6 @@ def _wandb(node: Node, table: Mapping[str, Node], *, is_grid: bool) -> Any:
 def _distribution(node: Node, table: Mapping[str, Node]) -> str:
     """The distribution that is named, else the one that W&B infers."""
     if (given := table.get("distribution")) is not None:
-        if given.value in _MISSING:
-            given.fail(f"{given.value} is not supported. {_MISSING[given.value]}")
         return given.choice(*_NEEDS)
     if "value" in table:
         return "constant"
@@ -130,17 +138,27 @@ _NEEDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "q_normal": ((), ("mu", "sigma", "q")),
 }
 _ARGUMENTS = {"min": "low", "max": "high"}
+
+
+def _multiples(low: float, high: float, q: float, *, log: bool) -> Any:
+    """Multiples of q between the bounds: whole numbers if q is one, as in W&B."""
+    if isinstance(q, int) and q > 0:
+        wholes = space.qlograndint if log else space.qrandint
+        return wholes(math.ceil(low), math.floor(high), q)
+    return (space.qloguniform if log else space.quniform)(low, high, q)
+
+
 # Bounds of log_uniform and q_log_uniform are exponents of e, as in W&B.
 _MAKE: Mapping[str, Callable[..., Any]] = {
     "uniform": lambda low, high: space.uniform(low, high),
-    "q_uniform": lambda low, high, q=1: space.quniform(low, high, q),
+    "q_uniform": lambda low, high, q=1: _multiples(low, high, q, log=False),
     "int_uniform": lambda low, high: space.randint(low, high + 1),
     "log_uniform": lambda low, high: space.loguniform(math.exp(low), math.exp(high)),
     "log_uniform_values": lambda low, high: space.loguniform(low, high),
-    "q_log_uniform": lambda low, high, q=1: space.qloguniform(math.exp(low), math.exp(high), q),
-    "q_log_uniform_values": lambda low, high, q=1: space.qloguniform(low, high, q),
+    "q_log_uniform": lambda low, high, q=1: _multiples(math.exp(low), math.exp(high), q, log=True),
+    "q_log_uniform_values": lambda low, high, q=1: _multiples(low, high, q, log=True),
     "normal": lambda mu=0.0, sigma=1.0: space.randn(mu, sigma),
-    "q_normal": lambda mu=0.0, sigma=1.0, q=1: space.qrandn(mu, sigma, q),
+    "q_normal": lambda mu=0.0, sigma=1.0, q=1: Normal(mean=mu, sd=sigma, q=q),
 }
 _MISSING: Mapping[str, str] = {
     **dict.fromkeys(
@@ -151,5 +169,8 @@ _MISSING: Mapping[str, str] = {
         ("log_normal", "q_log_normal"), "Use normal, and compute exp(x) in the script"
     ),
     **dict.fromkeys(("beta", "q_beta"), "Use uniform"),
-    "categorical_w_probabilities": "Repeat a value in values to make it more likely",
+    **dict.fromkeys(
+        ("categorical_w_probabilities", "probabilities"),
+        "Repeat a value in values to make it more likely",
+    ),
 }

@@ -1,7 +1,8 @@
 """Reads YAML, JSON and TOML as data, with the line of each value where the format gives it.
 
 Scalars of YAML are read by the core schema of YAML 1.2: `1e-4` is a number, and `no`, `on` and
-`2024-01-01` are text. Tags are refused, and size, depth and aliases are limited.
+`2024-01-01` are text. Other tags than this schema's are refused. Size, depth and aliases are
+limited.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from holdfast.trial.errors import InvalidConfig
 MOST_BYTES: Final = 1 << 20
 MOST_VALUES: Final = 20_000
 DEEPEST: Final = 32
-_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
+_TAG = "tag:yaml.org,2002:"
+_TAGS = (f"{_TAG}seq", f"{_TAG}map")
+_SCALARS: Mapping[str, type] = {
+    f"{_TAG}{kind.__name__}": kind for kind in (str, float, int, bool)
+} | {f"{_TAG}null": type(None)}
 _INT = re.compile(r"[-+]?[0-9]{1,400}|0o[0-7]{1,400}|0x[0-9a-fA-F]{1,400}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORDS: Mapping[str, Any] = {
@@ -45,7 +50,7 @@ def read_file(path: Path) -> tuple[Node, bytes]:
     if len(data) > MOST_BYTES:
         raise InvalidConfig(f"{path} has more than {MOST_BYTES:,} bytes: it is no sweep file")
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # editors of Windows begin files with a mark
     except UnicodeDecodeError as error:
         raise InvalidConfig(f"{path} is not UTF-8 text: {error}") from error
     return read(text, path.name, path.suffix.lower()), data
@@ -121,8 +126,10 @@ def _yaml(text: str, file: str) -> Node:
             f"{file}: {YAML.missing('YAML', error)}. JSON and TOML need nothing"
         ) from error
     try:
-        # The base loader makes only text, lists and tables of it; nothing is constructed.
-        documents = list(yaml.compose_all(text, Loader=yaml.BaseLoader))
+        # The base loader makes only text, lists and tables of it; nothing is constructed. A scalar
+        # has a tag only if the file gives it one.
+        loader = type("Loader", (yaml.BaseLoader,), {"DEFAULT_SCALAR_TAG": ""})
+        documents = list(yaml.compose_all(text, Loader=loader))
     except yaml.YAMLError as error:
         raise InvalidConfig(f"{file}{_mark(error)}: {_problem(error)}") from error
     except RecursionError as error:
@@ -168,10 +175,12 @@ class _Builder:
 
     def of_yaml(self, found: Any, path: str, line: int, depth: int) -> Node:
         made = self._checked(Node(value=None, file=self._file, line=line, path=path), depth)
-        if found.tag not in _TAGS:
+        if found.tag not in ("", *_TAGS, *_SCALARS):
             made.fail(f"the tag {found.tag!r:.60} is not supported: a sweep file is plain data")
         if found.id == "scalar":
             value = scalar(found.value) if found.style is None else found.value
+            if (kind := _SCALARS.get(found.tag)) is not None:
+                value = _tagged(found.value, kind, made)
             return Node(value=value, file=self._file, line=line, path=path)
         if found.id == "sequence":
             items = [
@@ -186,7 +195,7 @@ class _Builder:
         for key, item in found.value:
             line = key.start_mark.line + 1
             place = Node(value=None, file=self._file, line=line, path=path)
-            if key.id != "scalar" or key.tag not in _TAGS:
+            if key.id != "scalar" or key.tag not in ("", f"{_TAG}str"):
                 place.fail("a name must be text")
             if key.value in table:
                 first = table[key.value].line
@@ -201,6 +210,16 @@ class _Builder:
         if depth > DEEPEST:
             node.fail(f"nested more than {DEEPEST} levels deep")
         return node
+
+
+def _tagged(text: str, kind: type, place: Node) -> Any:
+    """The value of a scalar with a tag, such as `!!float 1e-5`. Raises InvalidConfig."""
+    value = text if kind is str else scalar(text)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        place.fail(f"{text!r:.60} is not what its tag says: {kind.__name__}")
+    return value
 
 
 def _below(path: str, name: str) -> str:

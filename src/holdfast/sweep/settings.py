@@ -18,6 +18,7 @@ from holdfast.experiment.start.short_names import (
 )
 from holdfast.experiment.worker.command.trainable import CommandTrainable
 from holdfast.experiment.worker.command.words import flat, macros_in
+from holdfast.scheduler.searchers.searcher import Searcher, introduce
 from holdfast.sweep.node import Node
 from holdfast.sweep.parameters import domain_of, space_of
 from holdfast.trial.absent import near_text
@@ -64,6 +65,9 @@ def sweep_of(file: Node, here: Path) -> Sweep:
     space = space_of(table["parameters"], is_grid=is_grid)
     trainable = _trainable(file, table, here)
     tune = _tune(file, table, is_grid=is_grid)
+    with table.get("search", table.get("method", file)).blamed():
+        if isinstance(search := _search(table), Searcher):  # not the one that will run
+            introduce(search, tune.metric, tune.mode, space)
     with file.blamed():
         run = RunConfig(
             name=_field(table, "name", Node.text, RunConfig) or _name_of(file, here),
@@ -109,10 +113,9 @@ def _field(
 def _notes(
     table: Mapping[str, Node], trainable: CommandTrainable, space: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    notes = [f"{table[name].where} has no effect here" for name in _IGNORED if name in table]
-    notes += trainable.notes(list(flat(_without_grids(space))))
-    notes += macros_in(flat(space))
-    return tuple(notes)
+    ignored = (f"{table[name].where} has no effect here" for name in _IGNORED if name in table)
+    names = list(flat(_without_grids(space)))
+    return (*ignored, *trainable.notes(names), *macros_in(flat(space)))
 
 
 # -- the command ----------------------------------------------------------------------------------
@@ -243,7 +246,7 @@ def _samples(file: Node, table: Mapping[str, Node], *, is_grid: bool, is_bounded
 
 
 def _search(table: Mapping[str, Node]) -> Any:
-    """The search algorithm; None for random and grid search."""
+    """A new search algorithm; None for random and grid search."""
     method, search = table.get("method"), table.get("search")
     if search is not None:
         if method is not None:

@@ -137,8 +137,9 @@ for _ in 1, 2:
 """: "checkpoint 'x' was reported twice",
     "print('holdfast: loss=1 checkpoint=..')": "checkpoint '..' is not a folder of its own",
     "print('holdfast: loss=1 checkpoint=../..')": "checkpoint '../..' is not a folder of its own",
-    "print('hello')": "reported nothing: .* A line such as holdfast: loss=0.3",
-    "print('holdfast: loss')": "reported nothing: .* It has printed holdfast: 'loss'",
+    # The screen shows the beginning: the hint comes before a long command.
+    "print('hello')": "^the command ended and reported nothing. A line such as holdfast: loss=0",
+    "print('holdfast: loss')": "reported nothing. It has printed holdfast: 'loss'",
 }
 
 
@@ -175,6 +176,46 @@ exit 1
     (result,) = fit(trainable, failure_config=tune.FailureConfig(max_failures=1))
     assert result.error is None
     assert losses(result) == [1]
+
+
+def test_errors_of_argparse_are_not_about_folders(fit: Fit, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import argparse, sys\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--data', type=argparse.FileType())\np.parse_args()"
+    )
+    (tmp_path / "data.csv").touch()
+    trainable = tune.CommandTrainable(
+        f"{sys.executable} train.py --{{name}}=data.csv", here=str(tmp_path)
+    )
+    failed = fit(trainable, {"name": tune.grid_search(["more", "data"])})
+    unknown, gone = (str(result.error) for result in failed)
+    assert "unrecognized arguments: --more=data.csv.\n" in unknown
+    assert f"A command runs in its trial's folder: pass {tmp_path}/data.csv" in gone
+
+
+def test_a_program_may_be_a_module_of_the_files_folder(fit: Fit, tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").write_text("print('holdfast: loss=1')")
+    command = [sys.executable, "-m", "${program}", "${args}"]
+    (result,) = fit(tune.CommandTrainable(command, program="pkg.train", here=str(tmp_path)))
+    assert losses(result) == [1]
+
+
+WANDB = """
+import os
+print(open(os.environ["WANDB_SWEEP_PARAM_PATH"]).read())
+print("holdfast: loss=1")
+"""
+
+
+def test_a_command_finds_its_config_in_the_form_of_wandbs_agent(fit: Fit) -> None:
+    config = {"lr": 1e-5, "net": {"width": [1, 2.5]}, "opt": "1e-5", "top": float("inf")}
+    (result,) = fit(python(WANDB), config)
+    # W&B reads YAML 1.1, in which 1e-05 is text.
+    assert output(result).splitlines()[0] == (
+        '{"lr": {"value": 1.0e-05}, "net": {"value": {"width": [1, 2.5]}}, '
+        '"opt": {"value": "1e-5"}, "top": {"value": .inf}}'
+    )
 
 
 NOISE = r"""
