@@ -16,16 +16,17 @@ def start_child(
     environ: Mapping[str, str],
     inherited_fds: Sequence[int],
     directory: str | None = None,
+    last: Sequence[str] = (),
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start `entry` in a session of its own. Returns its process and this end of a connection.
 
-    Its arguments are `first`, the descriptor of its end, this process's pid and
-    `inherited_fds`. It starts in `directory`, and imports from there first. Raises OSError.
+    Its arguments are `first`, the descriptor of its end, this process's pid, `inherited_fds` and
+    `last`. It starts in `directory`, and imports from there first. Raises OSError.
     """
     ours, theirs = socket.socketpair()
     with theirs:
         fds = (theirs.fileno(), *inherited_fds)
-        arguments = [*first, *map(str, (theirs.fileno(), os.getpid(), *inherited_fds))]
+        arguments = [*first, *map(str, (theirs.fileno(), os.getpid(), *inherited_fds)), *last]
         try:
             process = subprocess.Popen(
                 python_command(entry, arguments, directory),

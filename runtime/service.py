@@ -27,6 +27,8 @@ from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
 _TITLE = Title("service")
+# Behind it come the script's arguments: the user's modules may read them when they are imported.
+_SCRIPTS = "--"
 
 
 class BackgroundService(Protocol):
@@ -76,6 +78,7 @@ class Service:
             [entry, *title],
             environ=environ,
             inherited_fds=inherited_fds,
+            last=[_SCRIPTS, *map(str, sys.argv)],
         )
         self._connection = Connection(ours, on_message, self._on_closed)
         self._killed = ""
@@ -199,8 +202,10 @@ class Inherited:
 
 def main() -> None:
     """Main function of a service process."""
-    entry, title = sys.argv[1], Title(*sys.argv[2:5])
-    fd, parent, *inherited = map(int, sys.argv[5:])
+    entry, title, given = sys.argv[1], Title(*sys.argv[2:5]), sys.argv[5:]
+    own = given.index(_SCRIPTS)
+    fd, parent, *inherited = map(int, given[:own])
+    sys.argv = given[own + 1 :]
     process_control.die_with_parent(parent)
     started_by_import.refuse_from_now_on()
     title.show()

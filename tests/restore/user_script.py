@@ -4,11 +4,13 @@ The options are one JSON object on the command line. Each epoch notes that it ra
 acknowledged, marks its progress and waits at a gate with its name, so that a test decides what
 happens when; it takes `epoch_s` seconds. With `ranks`, this many workers train each trial
 together, with `rank_cpus` each, and the first of them does all this; each saves its own file.
+With `children`, a method of multiprocessing, each of them has a child that never ends by itself.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -40,6 +42,7 @@ BEHAVIOUR = (
     "prints",
     "epoch_s",
     "upload_mode",
+    "children",
 )
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "kind": tune.grid_search(["a", "b"])}
 
@@ -56,6 +59,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
         context = tune.get_context()
         trial, attempt = context.get_trial_id(), context.get_attempt()
         index = int(trial.rpartition("_")[2])
+        if "children" in options:
+            start_child(options["children"])
         if context.get_world_size() > 1:
             mark("rank", context.get_world_rank(), attempt, socket.gethostname())
         if context.get_world_rank() > 0:
@@ -105,6 +110,20 @@ def make_trainable(options: dict[str, Any]) -> Any:
         note(what="acknowledged", trial=trial, attempt=attempt, iteration=epoch, checkpoint=saves)
 
     return train
+
+
+def start_child(method: str) -> None:
+    """Start a child that has to import this script before it works."""
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    context.Process(target=live_on, args=(theirs,), daemon=True).start()  # type: ignore[attr-defined]
+    theirs.close()
+    assert ours.recv() == start_of(None)
+
+
+def live_on(pipe: Any) -> None:
+    pipe.send(start_of(None))
+    threading.Event().wait()
 
 
 def tell_of_preemption(index: int) -> None:

@@ -50,6 +50,7 @@ async def test_it_answers(service: Service, heard: Heard) -> None:
     facts = (await heard.message())[1]
     assert facts["pid"] == service.pid
     assert facts["parent"] == os.getpid()
+    assert facts["arguments"] == sys.argv  # users' modules may read them when they are imported
     assert not service.is_gone
 
 

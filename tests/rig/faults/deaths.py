@@ -100,6 +100,8 @@ def role_here() -> str:
     for role, module in (("projector", "projector.process"), ("uploader", "uploader.process")):
         if module in words:
             return role
+    if "from multiprocessing." in words:  # a child that a trial has spawned
+        return "worker"
     return "warm" if "runtime.warm" in words else "script"
 
 

@@ -19,6 +19,10 @@ from tests.rig.faults.mishaps import REMOVABLE, Crash, Cut, Refusal, Removal, St
 
 EPOCHS = 3
 _STOPPED_DEADLINE_S = "0.5"
+# Trials of one run in so many have children that multiprocessing starts by spawn or forkserver:
+# each takes about as long as a start of the run.
+_ONE_IN = 8
+_METHODS = {2: "spawn", 6: "forkserver"}
 GOES_ON = {"go_on": True, "wishes": {"resume_errored": True}}
 
 
@@ -43,7 +47,7 @@ class Stage:
 
     def crash(self, crash: Crash) -> Story:
         """Kill a run there, resume it, and check the result."""
-        with self.bench(mirrored=crash.mirrored) as bench:
+        with self.bench(mirrored=crash.mirrored, at=crash.at) as bench:
             fault = _armed(
                 bench, crash.role, crash.at, is_torn=crash.is_torn, victims=crash.victims
             )
@@ -56,7 +60,7 @@ class Stage:
 
     def stop(self, stop: Stop) -> Story:
         """Stop a process there: the run must succeed by itself."""
-        with self.bench(mirrored=stop.mirrored) as bench:
+        with self.bench(mirrored=stop.mirrored, at=stop.at) as bench:
             fault = _armed(
                 bench, stop.role, stop.at, victims=(stop.victim,), signum=signal.SIGSTOP
             )
@@ -156,12 +160,15 @@ class Stage:
             return after.story(refusal, fell_on)
 
     @contextmanager
-    def bench(self, *, mirrored: bool = False) -> Iterator[Bench]:
-        """The place where one run is started and resumed."""
+    def bench(self, *, mirrored: bool = False, at: int = 0) -> Iterator[Bench]:
+        """The place where one run is started and resumed. `at` is the operation that a fault will
+        meet."""
         folder = self.folder / f"run-{next(self._runs)}"
         folder.mkdir(parents=True)
         with workbench(folder, self._script) as bench:
             bench.options |= {"epochs": EPOCHS, "num_to_keep": 1, "artifacts": True}
+            if method := _METHODS.get(at % _ONE_IN):
+                bench.options["children"] = method
             if self._ranks:
                 bench.options["ranks"] = self._ranks
             if mirrored:

@@ -76,6 +76,7 @@ def facts() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "parent": os.getppid(),
+        "arguments": sys.argv,
         "group": os.getpgid(0),
         "fds": open_fds(),
         "environ": dict(os.environ),
