@@ -48,13 +48,17 @@ def python_command(
     """The command that runs `module:function(arguments...)` in a fresh interpreter like this one.
 
     The child gets this process's import path, made absolute because it may change its directory.
-    `directory` comes first in it.
+    `directory` comes first in it. No signal is blocked there, as the script or its launcher may
+    have done.
     """
     module, function = entry.split(":")
     path = [os.path.abspath(part or os.getcwd()) for part in sys.path]
     if directory is not None:
         path.insert(0, directory)
-    code = f"import sys; sys.path[:] = {path!r}; from {module} import {function} as main; main()"
+    code = (
+        "import sys, _signal; _signal.pthread_sigmask(_signal.SIG_SETMASK, ()); "
+        f"sys.path[:] = {path!r}; from {module} import {function} as main; main()"
+    )
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [sys.executable, *flags, "-c", code, *arguments]
 

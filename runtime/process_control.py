@@ -136,9 +136,9 @@ def _set_handlers_of_child() -> None:
     _unblock_after_fork()
 
 
-def set_blocked(signum: int, blocked: bool) -> None:
-    """Block or unblock the signal in this thread."""
-    _signal.pthread_sigmask(signal.SIG_BLOCK if blocked else signal.SIG_UNBLOCK, (signum,))
+def set_blocked(blocked: bool, *signums: int) -> None:
+    """Block or unblock the signals in this thread."""
+    _signal.pthread_sigmask(signal.SIG_BLOCK if blocked else signal.SIG_UNBLOCK, signums)
 
 
 def kill_group(pid: int, signum: int = signal.SIGKILL) -> None:

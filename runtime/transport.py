@@ -58,6 +58,8 @@ class Channel:
     ) -> None:
         """`largest` and `largest_sent` limit the bytes of a received and a sent frame. `rest_s`
         limits a pause of the other end in the middle of a frame; None for no limit."""
+        # After socket.setdefaulttimeout(), a new socket does not block, nor does its other owner.
+        os.set_blocking(fd, True)
         self._fd = fd
         self._rest_s = rest_s
         self._largest_sent = largest_sent

@@ -6,6 +6,8 @@ The thread that called `fit()` passes a view a Summary a few times a second.
 from __future__ import annotations
 
 import contextlib
+import io
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
@@ -49,6 +51,18 @@ class ProgressView(Protocol):
         """Restore the terminal at once, without printing anything."""
 
 
+class _Nowhere(io.StringIO):
+    """In place of a stream that the process does not have."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def error_stream() -> TextIO:
+    """`sys.stderr`, which is None if the launcher has closed it."""
+    return sys.stderr or _Nowhere()
+
+
 def choose_view(
     verbose: int | None,
     stream: TextIO,
@@ -74,7 +88,11 @@ def choose_view(
 
 
 def _is_terminal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    if not stream.isatty() or environ.get("CI") or environ.get("TERM", "dumb") == "dumb":
+    try:
+        is_terminal = stream.isatty()
+    except Exception:  # an object of the user, perhaps closed
+        return False
+    if not is_terminal or environ.get("CI") or environ.get("TERM", "dumb") == "dumb":
         return False
     return (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf")
 

@@ -64,11 +64,13 @@ def find_place(
     A local storage path is used as it is, with nothing copied twice, unless
     RAY_AIR_LOCAL_CACHE_DIR names another directory to work in.
 
-    Raises InvalidLocation.
+    Raises InvalidLocation, and UnicodeEncodeError for a name or path that is not UTF-8.
     """
     location = Location.resolve(storage_path, filesystem, environ).child(name)
     local = location.local_path
     work = settings.local_dir / name
+    for path in (location.public, str(work)):
+        path.encode()  # fails before anything is made: later, in a process that has begun
     mode = 0o777 if settings.shared else 0o700
     if local is not None and (not settings.explicit_local_dir or Path(local) == work):
         return ExperimentPlace(

@@ -28,6 +28,7 @@ from holdfast.trial.errors import (
     TuneError,
     UnreadableRecord,
 )
+from holdfast.usable_process import fault_of_start, make_usable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,19 +37,25 @@ _log = logging.getLogger(__name__)
 
 
 def short_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a public function, so that some errors show only the user's frames.
+    """Decorate a public function, so that some errors show only the user's frames. It finds the
+    process usable.
 
     These are KeyboardInterrupt and errors whose text says everything.
     """
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        make_usable()
         try:
             return call(*args, **kwargs)
         except (KeyboardInterrupt, TuneError, FrameworkMissing) as error:
             if not _says_all(error):
                 raise
             raise _shortened(error) from None
+        except (UnicodeEncodeError, FileNotFoundError) as error:
+            if (told := fault_of_start(error)) is None:
+                raise
+            raise _shortened(told) from None
 
     return called
 

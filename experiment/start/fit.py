@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -27,7 +26,12 @@ from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.reporter_view import ReporterView
 from holdfast.experiment.progress.reporters import ProgressReporter
 from holdfast.experiment.progress.summary import RunFacts
-from holdfast.experiment.progress.views import ProgressView, UnfailingView, choose_view
+from holdfast.experiment.progress.views import (
+    ProgressView,
+    UnfailingView,
+    choose_view,
+    error_stream,
+)
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.projector.logger_callbacks import as_asked
 from holdfast.experiment.records.opened import OpenedExperiment, locked
@@ -66,7 +70,7 @@ from holdfast.trial.trial import Status, Trial
 
 def fit(request: Request, settings: Settings, host_resources: MachineResources) -> ResultGrid:
     """Run the request to its end. Raises what `Tuner.fit` documents."""
-    with waiting_at_most(settings.disk_deadline_s, lambda text: print(text, file=sys.stderr)):
+    with waiting_at_most(settings.disk_deadline_s, lambda text: print(text, file=error_stream())):
         request.check()
         given = given_callbacks(request)
         environment = request.environment(host_resources)
@@ -123,7 +127,7 @@ def _fit(
             raise ExperimentInUse(str(error), opened.path, error.cause) from error
         view = choose_view(
             run_config.verbose,
-            sys.stderr,
+            error_stream(),
             os.environ,
             in_notebook(),
             inline=settings.debug,
@@ -276,7 +280,7 @@ def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressV
     view = ReporterView(
         reporter, Views(run.plan.surroundings), lambda: list(trials.values()), lines
     )
-    return UnfailingView(view, sys.stderr)
+    return UnfailingView(view, error_stream())
 
 
 def unique_name(trainable: Any) -> str:

@@ -66,7 +66,9 @@ def _pickler() -> Any:
         make, args = reduced(code)
         # A copy, as cloudpickle makes of names: its bytes depend on no interning.
         name = "".join(code.co_filename)
-        return make, tuple(name if one == _NO_FILE else one for one in args)
+        return make, tuple(
+            name if isinstance(one, str) and one == _NO_FILE else one for one in args
+        )
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
         dispatch_table: ClassVar[Any] = ChainMap(

@@ -32,7 +32,7 @@ from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.experiment.worker.stop_orders import stoppable
 from holdfast.experiment.worker.trainable import Trainable
 from holdfast.experiment.worker.trial_directory import FolderUnusable, prepare_directory
-from holdfast.experiment.worker.wrap import start_of
+from holdfast.experiment.worker.wrap import check_has_run, start_of
 from holdfast.forked import children_end_here
 from holdfast.runtime import threads
 from holdfast.runtime.fleet.delivery import OBJECTS
@@ -205,6 +205,7 @@ def _report_answer(session: Session, answer: Any) -> None:
     if answer is None:  # nearly always, and `isinstance` of an abstract class is 50 times as slow
         return
     if not inspect.isgenerator(answer):
+        check_has_run(answer)
         _report_value(session, answer)
         return
     with closing(answer):

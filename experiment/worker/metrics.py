@@ -38,6 +38,7 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
     """
     if type(metrics) is dict and all(
         type(key) is str
+        and key.isascii()
         and (type(value) in _SIMPLE or (type(value) is int and _SMALLEST <= value <= _LARGEST))
         for key, value in metrics.items()
     ):
@@ -86,6 +87,7 @@ def _is_deep(value: Any, most: int) -> bool:
 
 def _key(key: object, above: str) -> str:
     if isinstance(key, str):
+        _check_text(key, key)
         return key
     inside = f" inside {above!r}" if above else ""
     try:

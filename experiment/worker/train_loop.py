@@ -15,6 +15,7 @@ from holdfast.experiment.worker.data_config import DataConfig
 from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.training.validation import ValidationConfig
+from holdfast.experiment.worker.wrap import check_has_run, check_runs
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
@@ -188,10 +189,8 @@ class TrainLoop:
         session.shards = self.data_config.configure(datasets, rank.world_size)[rank.rank]
         given = self.config if self.is_renewed else config.get(LOOP_CONFIG, self.config)
         with self.backend.joined(rank):
-            if _takes(self.function, {}):
-                self.function(dict(given))
-            else:
-                self.function()
+            arguments = (dict(given),) if _takes(self.function, {}) else ()
+            check_has_run(self.function(*arguments))
 
 
 def _dict_in(space: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -209,6 +208,7 @@ def check_loop(function: Any) -> None:
             f"train_loop_per_worker must be a function of one config dict, or of nothing, not "
             f"{function!r:.100}"
         )
+    check_runs(function)
     if not (_takes(function) or _takes(function, {})):
         name = getattr(function, "__name__", type(function).__name__)
         raise InvalidConfig(

@@ -71,8 +71,29 @@ def check_class(trainable: type, *, saves: bool) -> None:
             f"checkpoint_frequency and checkpoint_at_end need {name}.save_checkpoint() and "
             f"load_checkpoint(): define them, or leave these settings out"
         )
+    for method in vars(Trainable):
+        check_runs(getattr(kind, method), f"{name}.{method}")
 
 
+def check_runs(function: Any, name: str = "") -> None:
+    """Raises InvalidConfig for an async function, whose call runs nothing."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidConfig(f"{name or name_of(function)}() {_ASYNC}")
+
+
+def check_has_run(answer: Any) -> None:
+    """Raises InvalidConfig if the call that returned `answer` has only prepared to run."""
+    if inspect.isawaitable(answer) or inspect.isasyncgen(answer) or inspect.isgenerator(answer):
+        name = getattr(answer, "__qualname__", type(answer).__name__)
+        if not inspect.isasyncgen(answer) and hasattr(answer, "close"):
+            answer.close()  # otherwise Python warns that nothing has awaited it
+        raise InvalidConfig(f"{name}() {_ASYNC}")
+
+
+_ASYNC = (
+    "is async or a generator, which nothing would run here: write an ordinary function that runs "
+    "it, such as `def train(config): asyncio.run(train_async(config))`"
+)
 _NEW_NAMES = {
     "_train": "step",
     "_setup": "setup",
@@ -94,6 +115,7 @@ def check_trainable(trainable: Any) -> Any:
             f"a trainable is a function of one config dict or a Trainable subclass, "
             f"not {trainable!r:.100}"
         )
+    check_runs(trainable)
     try:
         inspect.signature(trainable).bind({})
     except TypeError as error:
@@ -229,6 +251,8 @@ def _wrapped(trainable: Any) -> Any:
 def _named_as(trainable: Any) -> Callable[[Any], Any]:
     """Decorate a function: it gets the trainable's name and module, and those of the function in a
     `functools.partial`."""
+
+    check_runs(trainable)
 
     def decorate(bound: Any) -> Any:
         functools.update_wrapper(bound, trainable, updated=())

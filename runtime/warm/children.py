@@ -49,6 +49,7 @@ class Children:
         """Make the end of a child wake `waker`."""
         signal.signal(signal.SIGCHLD, _ignore)
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+        process_control.set_blocked(False, signal.SIGCHLD)
 
     def add(
         self, pid: int, worker: str, shared_bytes: int = 0, group: MemoryGroup | None = None

@@ -68,6 +68,7 @@ from holdfast.runtime.worker import (
     find_entry,
     flush_open_files,
 )
+from holdfast.usable_process import make_usable
 
 if TYPE_CHECKING:
     from holdfast.runtime.warm.memory_groups import MemoryGroup, MemoryGroups
@@ -88,6 +89,7 @@ class WarmParent:
     ) -> None:
         """`controller` is the pid of the process that started this one. Every worker inherits the
         descriptors `inherited` and holds the files `held` (`holdfast.runtime.holding`)."""
+        sock.setblocking(True)  # whatever socket.setdefaulttimeout() says
         self._socket = sock
         self._controller = controller
         self._inherited = inherited
@@ -131,6 +133,13 @@ class WarmParent:
                 self._listen()
         if not ready:
             self.children.settle()
+
+    def _undo(self) -> None:
+        """Undo what imported modules may have done: handlers, blocked signals, closed files."""
+        make_usable()
+        self.children.watch()
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        process_control.set_blocked(False, signal.SIGTERM)
 
     def _on_sigterm(self, *_: Any) -> None:
         """SIGTERM: the kernel sends it when the controller has died.
@@ -198,12 +207,12 @@ class WarmParent:
         unsafe."""
         process_control.load()
         self._freeze()
+        self._undo()
         unsafe = threads.unsafe_to_fork()
         if unsafe or not threads.fork_works():
             self._fresh = FreshInterpreters(name, payload, self._inherited, self._held)
         # From now on the kernel sends SIGTERM when the controller dies: this process must end its
         # workers, and SIGKILL would leave no time for that.
-        signal.signal(signal.SIGTERM, self._on_sigterm)
         process_control.die_with_parent(self._controller, signal.SIGTERM)
         return unsafe
 
@@ -227,8 +236,7 @@ class WarmParent:
         except preloading.UnsafeToFork as unfit:
             self._tell(["unfit", unfit.module, str(unfit)])
             return
-        self.children.watch()  # again, because modules may have set signal handlers
-        signal.signal(signal.SIGTERM, self._on_sigterm)
+        self._undo()
         self._freeze()
         learning.watch_children()
         self._tell(["ready", False, ""])
@@ -298,13 +306,13 @@ class WarmParent:
         """Fork a child that calls `become`, and ends with it."""
         parent = os.getpid()
         # Until the child has its own handlers, SIGTERM would run this process's handler there.
-        process_control.set_blocked(signal.SIGTERM, True)
+        process_control.set_blocked(True, signal.SIGTERM)
         try:
             pid = os.fork()
             if pid == 0:
                 self._begin_child(parent, become)
         finally:
-            process_control.set_blocked(signal.SIGTERM, False)
+            process_control.set_blocked(False, signal.SIGTERM)
         # Both processes set the group: either may be the first to use it.
         with suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
@@ -332,7 +340,9 @@ class WarmParent:
             group.enter()
         for signum in (signal.SIGCHLD, signal.SIGTERM):
             process_control.set_handler(signum, process_control.DEFAULT)
-        process_control.set_blocked(signal.SIGTERM, False)
+        process_control.set_blocked(
+            False, signal.SIGCHLD, signal.SIGTERM, process_control.STOP, process_control.DUMP
+        )
         be_worker(entry, fd, self._open_files, self._exit_functions)
 
     def _become_successor(self, fd: int, entry: WorkerEntry, parent: int) -> None:
@@ -340,7 +350,7 @@ class WarmParent:
         adopts the orphans that they leave."""
         successor = WarmParent(socket.socket(fileno=fd), parent, self._inherited, self._held)
         signal.signal(signal.SIGTERM, successor._on_sigterm)
-        process_control.set_blocked(signal.SIGTERM, False)
+        process_control.set_blocked(False, signal.SIGTERM)
         successor._entry = entry
         successor.serve()
 

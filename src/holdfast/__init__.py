@@ -9,6 +9,9 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a node may have such a Python, w
     running = ".".join(map(str, sys.version_info[:3]))
     raise ImportError("holdfast needs Python 3.11 or newer; this is " + running)
 
+if getattr(sys, "excepthook", None) is None:  # the import of `threading` fails without one
+    sys.excepthook = sys.__excepthook__
+
 from holdfast import (
     global_numbers as global_numbers,
 )  # remembers those of `random` before a script seeds them

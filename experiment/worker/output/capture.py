@@ -59,8 +59,11 @@ class OutputCapture:
         each line immediately.
         """
         first = getattr(sys, f"__{name}__")
-        if isinstance(first, io.TextIOWrapper):
-            first.reconfigure(line_buffering=True)
+        try:
+            if isinstance(first, io.TextIOWrapper):
+                first.reconfigure(line_buffering=True)
+        except ValueError:  # a module has closed or detached it
+            first = None
         echo = None
         if self._session.job.echo:
             session = self._session

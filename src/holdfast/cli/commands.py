@@ -14,10 +14,12 @@ from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.syncer.errors import InvalidLocation
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.usable_process import fault_of_start, make_usable
 
 
 def run(given: argparse.Namespace) -> int:
     """Returns the exit code; errors are printed, not raised."""
+    make_usable()
     path = given.path or ""
     tell = partial(say_failure, as_json=given.json, path=path, of_lines=_in_lines(given))
     try:
@@ -31,8 +33,8 @@ def run(given: argparse.Namespace) -> int:
     except (ExperimentNotFound, NothingToRestore, InvalidLocation, InvalidConfig) as error:
         tell(error)
         return MISUSED
-    except (TuneError, OSError) as error:
-        tell(error)
+    except (TuneError, OSError, UnicodeEncodeError) as error:
+        tell(fault_of_start(error) or error)
         return WRONG
     except KeyboardInterrupt:
         # An interrupted command leaves the files as after a crash: the next command continues.
