@@ -10,7 +10,7 @@ from typing import Any
 
 arguments, names = sys.argv[1:], os.environ.get("TEST_PROCESS_SETTINGS", "").split(",")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import process_settings  # noqa: E402
+import process_settings  # type: ignore[import-not-found]  # noqa: E402
 
 from holdfast import tune  # noqa: E402
 
@@ -31,9 +31,9 @@ if __name__ == "__main__":
         run_config=tune.RunConfig(name="run", storage_path=storage),
     )
     wrong = [
-        (one.config.get("set"), str(one.error))
+        (one.config, str(one.error))
         for one in tuner.fit()
-        if one.error or one.metrics["i"] != 1 or one.checkpoint is None
+        if one.error or (one.metrics or {}).get("i") != 1 or one.checkpoint is None
     ]
     descriptor = os.open(answer, os.O_WRONLY | os.O_CREAT, 0o600)
     os.write(descriptor, str(wrong).encode())
