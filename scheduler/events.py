@@ -34,8 +34,7 @@ from holdfast.trial.trial import TrialSpec
 from holdfast.trial.tuning import Mode, ResumeType
 
 FORMAT = 3
-"""The journal's format. In format 1, events have no record of the scheduler's decisions. Before
-format 3, all trials ran on one machine."""
+"""The journal's format. No release has written an earlier one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +113,7 @@ class Begun:
     capacity: Amounts
     offer: Sequence[NodeKind] = ()
     boot_id: str = ""
-    version: Annotated[int, Between(1, FORMAT)] = FORMAT
+    version: Annotated[int, Between(FORMAT, FORMAT)] = FORMAT
 
 
 def _read_state(plain: Any) -> Any:

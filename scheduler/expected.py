@@ -17,7 +17,7 @@ class Expected:
 
     metric_seen: bool
     bounds: Annotated[tuple[str, ...], Kept(name="bounds_unseen", rare=True)]
-    score_checked: Annotated[bool, Kept(late=True)]
+    score_checked: bool
     _metric: NotKept[str | None]
     _strict_kind: NotKept[bool]
     _score: NotKept[str | None]

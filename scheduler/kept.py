@@ -18,13 +18,11 @@ class Kept:
     """How a snapshot stores an attribute.
 
     `name` is its name there, "" for the attribute's own. A `rare` attribute is left out while it
-    is empty, 0 or False. A `late` one was added in a later version: if a snapshot lacks it, it has
-    the value that a new machine has.
+    is empty, 0 or False.
     """
 
     name: str = ""
     rare: bool = False
-    late: bool = False
 
 
 class _Mark:

@@ -174,8 +174,7 @@ class Machine(State):
         The policy sees the event, to rebuild its state, but the recorded decisions are used.
         Raises UnreadableRecord or InvalidTransition if the event cannot follow the earlier ones.
         """
-        # A journal of format 1 has no decisions, so the policy decides again.
-        self._recorded = iter(answers) if answers or self.version > 1 else None
+        self._recorded = iter(answers)
         try:
             return self.handle(event, now=now)
         except TuneError:
@@ -209,7 +208,6 @@ class Machine(State):
         self.spec, self.boot_id = event.spec, event.boot_id
         self.placement = Placement(event.capacity, cluster=Cluster(event.offer))
         self.expected = Expected(event.spec)
-        self.version = event.version
         self.has_all_rungs = True
         if self.policy is not None:
             self.policy = self.policy.begun(event.spec)

@@ -78,7 +78,7 @@ def restore_state(machine: State, plain: Any) -> None:
     Raises UnreadableRecord if the snapshot is of another version, or is not valid.
     """
     try:
-        _restore(machine, _known(plain), has_scored="score_checked" in plain)
+        _restore(machine, _known(plain))
     except UnreadableRecord:
         raise
     except (
@@ -100,8 +100,7 @@ def _known(plain: Any) -> dict[str, Any]:
     return known
 
 
-def _restore(machine: State, known: Mapping[str, Any], *, has_scored: bool) -> None:
-    """`has_scored`: the snapshot says whether the first checkpoint's score was checked."""
+def _restore(machine: State, known: Mapping[str, Any]) -> None:
     _check_references(known)
     several: dict[str, dict[str, Any]] = {"": {}, **{part: {} for part in _PARTS}}
     for one in _attributes():
@@ -114,8 +113,6 @@ def _restore(machine: State, known: Mapping[str, Any], *, has_scored: bool) -> N
     cluster = Cluster.restored(**several["cluster"])
     machine.placement = Placement.restored(cluster=cluster, **several["placement"])
     machine.expected = Expected(machine.spec, **several["expected"])
-    if not has_scored:
-        machine.expected.score_checked |= any(t.next_checkpoint for t in known["trials"])
 
 
 def _check_references(known: Mapping[str, Any]) -> None:
@@ -160,7 +157,7 @@ def _reader() -> Decode:
     fields: dict[str, tuple[Any, Any]] = {"paused": (Sequence[TrialId], field(default=()))}
     for one in _attributes():
         default = field()
-        if one.kept.rare or one.kept.late:
+        if one.kept.rare:
             default = field(default_factory=partial(copy, one.of(new)))
         fields[one.stored_as] = one.hint, default
     return table_decoder("snapshot", fields, dict)

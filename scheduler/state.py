@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from holdfast.names import shown
-from holdfast.scheduler.events import FORMAT, ConfigAdded, EndOrdered, ExperimentSpec, Suggested
+from holdfast.scheduler.events import ConfigAdded, EndOrdered, ExperimentSpec, Suggested
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.kept import Kept, NotKept, Rare, TrialId
 from holdfast.scheduler.nodes.cluster import Cluster
@@ -83,7 +83,6 @@ class State:
     asking_config: Rare[bool]
     now: Moment
     # The format of the journal that this state was read from.
-    version: NotKept[int]
     # The trials that the newest event has changed, as they were before it.
     moved: NotKept[dict[str, Trial]]
     # The policy's decisions on the newest event, one list per observation.
@@ -110,7 +109,6 @@ class State:
         self.ahead = ()
         self.suggestion_s = self.look_ahead = 0.0
         self.configs, self.asking_config = (), False
-        self.version = FORMAT
         self.moved, self.answers, self._recorded = {}, [], None
 
     def begin_with(self, trials: Iterable[Trial]) -> None:

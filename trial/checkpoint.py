@@ -60,7 +60,7 @@ class CheckpointRecord:
     configured attribute; None if it was missing or not finite. `committed` is true once its
     manifest is written and, if storage is remote, confirmed. `node` is where it was written; "" on
     the controller's machine. `metrics` are those of its report, with those of its validation, in
-    a trial of a trainer; None in others, and in records of earlier versions.
+    a trial of a trainer; None in others.
     """
 
     index: Ordinal

@@ -114,7 +114,7 @@ class Failure:
     stop function raised), `checkpoint` (the checkpoint to resume from could not be read; it does
     not count as a failure of the trial). `traceback` is text, empty if there is none. `node` is
     empty on the controller's machine. `rank` is that of a worker among several; None for a trial
-    of one worker, and in records of earlier versions.
+    of one worker.
     """
 
     kind: FailureKind

@@ -14,7 +14,6 @@ from holdfast.names import shown
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.stores.plain_files import read_small
 
-# Format 1 had no checksum.
 _FORMAT = 2
 
 
@@ -41,14 +40,14 @@ def read(path: Path) -> dict[str, bytes]:
     except (TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not MessagePack ({error!r:.200})") from error
     found = plain.get("format") if type(plain) is dict else None
-    if found not in (1, _FORMAT):
+    if found != _FORMAT:
         raise ValueError("not a file of this version of holdfast")
     states: dict[str, bytes] = plain.get("states")
     if type(states) is not dict or not all(
         type(name) is str and type(state) is bytes for name, state in states.items()
     ):
         raise ValueError(f"its states must map callback names to bytes, not {shown(states)}")
-    if found != 1 and plain.get("crc32") != _checksum(states):
+    if plain.get("crc32") != _checksum(states):
         raise ValueError("its checksum is wrong: it was changed")
     return states
 

@@ -77,20 +77,11 @@ def replay_chapter(
         for event, _, before in fold.run(journal, span[1]):
             replayed.records += 1
             _note(replayed, event, before)
-            if _lacks_decisions(fold.machine):
-                replayed.refusal = "it does not have the decisions of the experiment's scheduler"
-                replayed.is_foreign = True
-                break
             if fold.position in moments:
                 replayed.machines[fold.position] = plain_machine(fold.machine)
     except UnreadableRecord as error:
         replayed.refusal, replayed.is_foreign = str(error), not isinstance(error, OutOfPlace)
     return replayed
-
-
-def _lacks_decisions(machine: Machine) -> bool:
-    """Whether a user's scheduler decided, and the journal is too old to have its decisions."""
-    return machine.version == 1 and "scheduler" in machine.spec.options.get("objects", ())
 
 
 def _note(replayed: ReplayedExperiment, event: Event, before: Trial | None) -> None:

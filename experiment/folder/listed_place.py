@@ -44,8 +44,8 @@ def read_listed(environ: Mapping[str, str]) -> list[ListedPlace]:
     match found:
         case {"places": list(several)}:
             return list(_places(several))[:_MOST_PLACES]
-        case _:  # as the first versions wrote it
-            return list(_places([found]))
+        case _:
+            return []
 
 
 def _places(several: Sequence[Any]) -> Iterator[ListedPlace]:

@@ -24,7 +24,7 @@ class MirrorNote:
     """Which storage a tree is uploaded to.
 
     `address` is the storage without protocol, endpoint and credentials. `uri` reaches it, without
-    credentials; "" if only the user's filesystem object does, or an earlier version made the tree.
+    credentials; "" if only the user's filesystem object does.
     `tree` identifies the folder that is uploaded, so that a copy of it is recognized.
     """
 
@@ -61,9 +61,7 @@ def is_mirror_of(layout: Layout, remote: Location) -> bool:
     An experiment with the same name may be in another storage, or only here.
     """
     try:
-        note, address = read_note(layout.mirror_of), _address(remote)
-        # Earlier versions noted gs://bucket/name as `bucketname`.
-        return note == address or (address.count("/") == 1 and note == address.replace("/", ""))
+        return read_note(layout.mirror_of) == _address(remote)
     except FileNotFoundError:
         return not has_begun(layout.journal)
 

@@ -89,7 +89,7 @@ class Result:
             best_checkpoints=best_checkpoints or [],
         )
 
-    # The tags of the run; a pickle of an earlier version has none.
+    # The tags of the run.
     _tags: Mapping[str, str] = MappingProxyType({})
 
     @classmethod

@@ -22,7 +22,6 @@ from holdfast.trial.trial import Status, Trial
 
 FORMAT: Final = 3
 # This format has no checksum.
-_FORMAT_2: Final = 2
 ROW: Final = "on_trial_result"
 START: Final = "on_trial_start"
 # In the order in which they can occur in one iteration of an attempt.
@@ -257,9 +256,9 @@ def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
     """The accounts in the data; empty for another experiment. Raises ValueError for invalid
     data."""
     try:
-        if data["format"] not in (_FORMAT_2, FORMAT):
+        if data["format"] != FORMAT:
             raise ValueError(f"its format is {shown_value(data['format'])}, not {FORMAT}")
-        if data["format"] == FORMAT and data["crc32"] != _checksum(data["trials"]):
+        if data["crc32"] != _checksum(data["trials"]):
             raise ValueError("its checksum is wrong")
         if data["experiment"] != experiment_id:
             return {}

@@ -40,7 +40,7 @@ def digest_of(trainable: Any) -> str:
 
 def recorded_code(file: TunerFile) -> dict[str, str]:
     """What tuner.pkl says about the code of the trainable in it: its `digest`, and the `script`
-    that has it, as `name_in_script`. Empty in files of earlier versions."""
+    that has it, as `name_in_script`."""
     try:
         found = None if file.fault else file.load(CODE)
     except BrokenTunerFile:

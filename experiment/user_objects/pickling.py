@@ -10,7 +10,6 @@ import sys
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from importlib import import_module
 from types import CodeType
 from typing import Any, ClassVar, Final
 
@@ -80,52 +79,7 @@ def _pickler() -> Any:
 
 def loads(pickled: bytes) -> Any:
     """Unpickle what `dumps` returned. Runs the code that the pickle names."""
-    return _Unpickler(io.BytesIO(pickled)).load()
-
-
-class _Unpickler(pickle.Unpickler):
-    """Finds moved public classes: a pickle names the module in which they once were."""
-
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        try:
-            return super().find_class(module_name, global_name)
-        except (ImportError, AttributeError):
-            if (module_name, global_name) in _MOVED:
-                home, _, name = _MOVED[module_name, global_name].partition(":")
-                return super().find_class(home, name)
-            if module_name.partition(".")[0] == "holdfast":
-                for home in _PUBLIC:
-                    module = import_module(home)
-                    if global_name in module.__all__:
-                        return getattr(module, global_name)
-            raise
-
-
-# Private classes in files of the first releases.
-_MOVED: Final = {
-    ("holdfast.experiment.job", "GangTerms"): "holdfast.experiment.worker.job:GroupTerms",
-    ("holdfast.experiment.train_loop", "TrainLoop"): (
-        "holdfast.experiment.worker.train_loop:TrainLoop"
-    ),
-    (
-        "holdfast.scheduler.policies.asha",
-        "Bracket",
-    ): "holdfast.scheduler.policies.asha:AshaBracket",
-    ("holdfast.scheduler.policies.median", "Field"): "holdfast.scheduler.policies.median:Cohort",
-    ("holdfast.scheduler.policies.quantile", "RunningQuantile"): (
-        "holdfast.scheduler.policies.asha:RunningQuantile"
-    ),
-}
-_PUBLIC: Final = (
-    "holdfast",
-    "holdfast.tune",
-    "holdfast.tune.schedulers",
-    "holdfast.tune.search",
-    "holdfast.tune.stopper",
-    "holdfast.tune.logger",
-    "holdfast.train",
-    "holdfast.data",
-)
+    return pickle.loads(pickled)
 
 
 def users_config(

@@ -7,8 +7,6 @@ pickled in a list next to it: together, so that shared parts stay shared.
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,8 +38,8 @@ class NeedsTrust(ValueError):
 class StoredField:
     """One object.
 
-    `objects` is a pickled list of the user's objects in it, None if there are none. In format 1,
-    `pickled` is the whole object and `plain` is not used.
+    `objects` is a pickled list of the user's objects in it, None if there are none. `pickled` is
+    the whole object if it contains itself or is very deep; `plain` is then not used.
     """
 
     plain: Any = None
@@ -71,34 +69,14 @@ def restored(field: StoredField, *, trusted: bool) -> Any:
     the user's classes raise.
     """
     if field.pickled is not None:
-        return loads(field.pickled) if trusted else plainly(field.pickled)
+        if not trusted:
+            raise NeedsTrust("it is pickled")
+        return loads(field.pickled)
     if field.objects is None:
         return _Decoder((), trusted=trusted).decode(field.plain)
     if not trusted:
         raise NeedsTrust("it holds objects that are pickled")
     return _Decoder(loads(field.objects), trusted=True).decode(field.plain)
-
-
-def plainly(pickled: bytes) -> Any:
-    """Load a pickle of numbers, text and containers. Raises NeedsTrust for anything else."""
-    try:
-        return PlainUnpickler(io.BytesIO(pickled)).load()
-    except Exception as error:  # pickle raises nearly anything for broken bytes
-        raise NeedsTrust(f"it is pickled ({error})") from error
-
-
-class PlainUnpickler(pickle.Unpickler):
-    """Loads no class or function, so that a foreign file cannot call anything."""
-
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        raise pickle.UnpicklingError(
-            f"it names {module_name}.{global_name}, but may only hold data"
-        )
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError(
-            "it refers to something outside itself, but may only hold data"
-        )
 
 
 class _Encoder:

@@ -1,15 +1,13 @@
 """tuner.pkl: the user's objects, one per field, loaded only when they are used.
 
 A field is plain data as far as possible; the user's own objects in it are pickled
-(`holdfast.experiment.user_objects.stored_objects`). The file is MessagePack; format 1 was a
-pickle.
+(`holdfast.experiment.user_objects.stored_objects`). The file is MessagePack.
 
 The trainable of a training on several workers is in trainer.pkl, which has the same format.
 """
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +21,6 @@ from holdfast.experiment.folder.layout import TRAINER
 from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.user_objects.stored_objects import (
     NeedsTrust,
-    PlainUnpickler,
     StoredField,
     restored,
 )
@@ -74,9 +71,9 @@ def _parts(field: StoredField) -> dict[str, Any]:
 
 
 def read(data: bytes) -> dict[str, StoredField]:
-    """The fields of a file of any format. Raises ValueError if it is not such a file."""
+    """The fields of a file. Raises ValueError if it is not such a file."""
     if not data.startswith(_MAGIC):
-        return _of_format_1(data)
+        raise ValueError("it is not a file of this version of holdfast")
     body = memoryview(data)[len(_MAGIC) + _FRAME.size :]
     if len(data) < len(_MAGIC) + _FRAME.size:
         raise ValueError("it is truncated")
@@ -110,18 +107,6 @@ def _field(parts: Any) -> StoredField:
         case dict() if parts.keys() <= {"plain"}:
             return StoredField(plain=parts.get("plain"))
     raise ValueError("a field is neither plain nor pickled")
-
-
-def _of_format_1(data: bytes) -> dict[str, StoredField]:
-    """A pickled plain dict of bytes, with a checksum over them.
-
-    Only data is loaded from it; `load` unpickles the bytes field by field.
-    """
-    found = PlainUnpickler(io.BytesIO(data)).load()
-    fields: dict[str, bytes] = found["fields"]
-    if found["crc32"] != _checksum(fields):
-        raise ChecksumError
-    return {_name(name): StoredField(pickled=bytes(pickled)) for name, pickled in fields.items()}
 
 
 class TunerFile:
@@ -261,10 +246,3 @@ _PASS_AGAIN = (
     "tune_config= and run_config= as the experiment was started with"
 )
 _GIVEN = {"trainable": "the trainable", "param_space": "param_space"}
-
-
-def _checksum(fields: Mapping[str, bytes]) -> int:
-    crc = 0
-    for name in sorted(fields):
-        crc = zlib.crc32(fields[name], zlib.crc32(name.encode(), crc))
-    return crc

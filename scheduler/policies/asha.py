@@ -162,7 +162,6 @@ class ASHAScheduler(Judging):
         check_grace(self, grace_period, max_t)
         check_count(self, "brackets", brackets)
         self._max_t, self._stops_last = max_t, stop_last_trials
-        self._seed = 0  # an attribute of the object, as in pickles of the first release
         self._brackets = [
             AshaBracket(
                 start, grace_period=grace_period, max_t=max_t, reduction_factor=reduction_factor

@@ -196,7 +196,7 @@ class HyperBandScheduler(Judging):
     """
 
     needs_checkpoints = True
-    # The number of each trial's bracket. Pickles of earlier versions lack it.
+    # The number of each trial's bracket.
     _numbers: dict[str, int]
 
     def __init__(

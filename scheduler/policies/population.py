@@ -78,7 +78,6 @@ class Population(Judging):
         self._quantile = quantile_fraction
         self._custom_explore_fn = custom_explore_fn
         self._log_config, self._requires, self._synch = log_config, require_attrs, synch
-        self._seed = 0  # an attribute of the object, as in pickles of the first release
         self._has_told = False
         # The trials of a common change for which the user's code has not answered yet.
         self._asked: set[str] = set()
@@ -93,11 +92,6 @@ class Population(Judging):
         fresh._has_compared = False
         fresh._members = Members(self._quantile, synch=self._synch)
         return fresh
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if type(state.get("_members")) is dict:  # a pickle of an earlier version
-            state = {name: value for name, value in state.items() if name != "_members"}
-        self.__dict__.update(state)
 
     def follow(self, before: Trial, trial: Trial) -> None:
         self._members.follow(before, trial)

@@ -144,12 +144,8 @@ def _getstate(self: Any) -> dict[str, Any]:
     return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def _setstate(self: Any, state: dict[str, Any] | list[Any]) -> None:
-    """Set the fields. The first release pickled them as a list of values."""
-    known = fields(self)
-    if isinstance(state, list):
-        state = {field.name: value for field, value in zip(known, state, strict=False)}
-    for field in known:
+def _setstate(self: Any, state: dict[str, Any]) -> None:
+    for field in fields(self):
         if field.name in state:
             value = state[field.name]
         elif field.default_factory is not MISSING:

@@ -91,9 +91,6 @@ class Construction:
         return self
 
 
-Made = Construction  # its name in older pickles
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """An object in a file: the public name of its class, and its construction.

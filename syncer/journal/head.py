@@ -1,7 +1,5 @@
-"""head.json names the published part of an experiment. Its names are checked before use.
-
-Format 1 names whole segments. Format 2 names stretches of them
-(`holdfast.syncer.journal.stretches`).
+"""head.json names the published part of an experiment: stretches of segments
+(`holdfast.syncer.journal.stretches`). Its names are checked before use.
 """
 
 from __future__ import annotations
@@ -24,13 +22,12 @@ def parse_head(data: bytes) -> dict[str, Any]:
     """The content of a head: `format`, `experiment_id`, `epoch`, and `segments` as dicts of
     `name`, `size` and `crc32`.
 
-    Two names are historical: `epoch` is the key of the claim, and `segments` are stretches. Raises
-    ValueError.
+    `epoch` is the key of the claim, and `segments` are stretches. Raises ValueError.
     """
     head = parse_table(data)
-    if head.get("format", 1) not in (1, FORMAT):
+    if head.get("format") != FORMAT:
         raise ValueError(
-            f"it has format {shown(head['format'])}, but this version of holdfast reads {FORMAT}"
+            f"it has format {shown(head.get('format'))}, but this version reads {FORMAT}"
         )
     for name in ("experiment_id", "epoch"):
         if type(head.setdefault(name, "")) is not str:

@@ -222,14 +222,3 @@ def test_credentials_do_not_travel_with_a_dataset(folder: Path) -> None:
     files = type(ds.source.files)(place=place, paths=("a",), partitions=(None,))  # type: ignore[attr-defined]
     with pytest.raises(InvalidConfig, match=r"must not contain credentials: .*AWS_ACCESS_KEY_ID"):
         pickle.dumps(files)
-
-
-def test_a_dataset_that_an_earlier_release_pickled_is_the_same() -> None:
-    """Before files of other formats were read; a tuner.pkl has such pickles."""
-    stored = Path(__file__).parent / "pickled-dataset-1"
-    assert ids(pickle.loads((stored / "table.pkl").read_bytes()).iter_batches()) == [0, 1, 2]
-    ds = pickle.loads((stored / "files.pkl").read_bytes())
-    assert (ds.count(), list(ds.source.sizes), ds.source.schema.names) == (10, [4, 4, 2], ["id"])
-    assert (ds.shuffle.seed, ds.maps[0].batch_size, ds.maps[0].positional) == (5, 3, ())
-    with pytest.raises(data.DatasetGone, match=r"x\.parquet: missing"):
-        ds.check(1)

@@ -1,9 +1,6 @@
 """Objects of holdfast as users make them: what a tuner.pkl of any format must give back.
 
-    python tests/data/tuner_objects.py tests/data/tuner-N
-
-wrote tests/data/tuner-1 with the first release that had such a file, and each later one with the
-release whose format it is. None is ever written again.
+python tests/data/tuner_objects.py tests/data/tuner-2
 """
 
 from __future__ import annotations

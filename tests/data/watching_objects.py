@@ -1,10 +1,7 @@
 """Loggers, trackers and reporters of holdfast as users make them, and as files must give them
 back.
 
-    python tests/data/watching_objects.py tests/data/watching-N
-
-wrote watching-1 when they were pickled whole, and watching-2 when they came to be written down as
-class and arguments. None is ever written again.
+    python tests/data/watching_objects.py tests/data/watching-2
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Journals and snapshots of every format version that was ever written must still load."""
+"""Examples of journals and snapshots of the present format must still load."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from holdfast.testing.invariants import check
 from holdfast.trial.trial import Status, StopReason, evolve
 
 DATA = Path(__file__).parents[1] / "data"
-FIRST, SECOND, THIRD = (DATA / f"format-{number}" for number in (1, 2, 3))
+THIRD = DATA / "format-3"
 SETTLED, EXPLAINED, MEASURED, STEERED, AHEAD = (
     DATA / name for name in ("settled", "explained", "measured", "steered", "ahead")
 )
@@ -129,39 +129,6 @@ def test_a_journal_of_a_run_that_a_person_steers_loads() -> None:
 def test_the_records_of_the_newest_example_would_be_written_alike_now() -> None:
     for payload, end in read(STEERED / "journal"):
         assert pack(*unpack(payload, end)) == payload
-
-
-def test_a_journal_of_version_2_loads_without_the_scheduler_and_is_what_it_was() -> None:
-    machine = folded(SECOND / "journal")
-    first, second, third, fourth = machine.trials.values()
-    assert (first.status, first.attempt) == (Status.PAUSED, 3)
-    assert (second.attempt, second.config["lr"], second.spec.config["lr"]) == (4, 0.1, 0.5)
-    assert (third.status, third.failures) == (Status.TERMINATED, 1)
-    assert third.spec.resources.required_resources == {"CPU": 2}
-    assert (fourth.status, machine.epoch, machine.spec.num_samples) == (Status.STARTING, 3, 5)
-    plain: dict[str, Any] = json.loads((SECOND / "snapshot.json").read_text())
-    assert as_bytes(from_snapshot(plain)) == as_bytes(as_before(machine))
-
-
-def test_the_example_tells_all_fourteen_kinds_of_event_that_there_were() -> None:
-    told = {type(record.event).__name__ for record, _ in read_events(FIRST / "journal")}
-    assert told <= set(EVENTS)
-    assert len(told) == 14
-
-
-def test_a_journal_of_version_1_loads_and_is_what_it_was() -> None:
-    machine = folded(FIRST / "journal")
-    statuses = {trial_id: trial.status for trial_id, trial in machine.trials.items()}
-    assert statuses == {"t0": Status.TERMINATED, "t1": Status.RUNNING, "t2": Status.RUNNING}
-    assert [checkpoint.index for checkpoint in machine.trials["t0"].checkpoints] == [1, 2, 3]
-    assert (machine.trials["t1"].attempt, machine.epoch) == (3, 2)
-
-
-def test_a_snapshot_of_version_1_loads_and_is_what_the_journal_says() -> None:
-    plain: dict[str, Any] = json.loads((FIRST / "snapshot.json").read_text())
-    machine = from_snapshot(plain)
-    check(machine)
-    assert as_bytes(machine) == as_bytes(as_before(folded(FIRST / "journal")))
 
 
 def as_before(machine: Machine) -> Machine:

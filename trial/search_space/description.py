@@ -22,23 +22,21 @@ _SHOWN_CHARS: Final = 120
 _INT64: Final = 1 << 63
 
 
-def describe(space: Mapping[str, Any], *, as_before: bool = False) -> list[dict[str, Any]]:
+def describe(space: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Describe `space` in JSON and msgpack values: path, text and whether it is varied, per key.
 
     Values that are not plain are described by their types only, and functions not at all, so a
-    restore may replace them. With `as_before`, the same applies to sets, integers of more than 64
-    bits and dicts with keys other than text, as in the first versions.
+    restore may replace them.
     """
     return [
-        {"path": list(path), "text": text_of(value, as_before), "varied": is_searched(value)}
+        {"path": list(path), "text": text_of(value), "varied": is_searched(value)}
         for path, value in _parts(space, ())
     ]
 
 
 def changes(old: Sequence[Mapping[str, Any]], space: Mapping[str, Any]) -> list[str]:
-    """The `differences` between a stored description, of any version, and `space`."""
-    found = differences(old, describe(space))
-    return found if differences(old, describe(space, as_before=True)) else []
+    """The `differences` between a stored description and `space`."""
+    return differences(old, describe(space))
 
 
 def differences(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -60,37 +58,34 @@ def differences(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any
     return lines
 
 
-def text_of(value: Any, as_before: bool = False) -> str:
-    """A value or a domain as users write it; for a value that is not plain, its type.
-
-    `as_before` has the same meaning as in `describe`.
-    """
+def text_of(value: Any) -> str:
+    """A value or a domain as users write it; for a value that is not plain, its type."""
     value = unwrap_scalar(value)
     kind = type(value)
     if isinstance(value, Categorical):
-        return f"choice([{_joined(value.categories, as_before)}])"
+        return f"choice([{_joined(value.categories)}])"
     if is_grid(value):
-        return f"grid_search([{_joined(grid_values(value) or (), as_before)}])"
+        return f"grid_search([{_joined(grid_values(value) or ())}])"
     if isinstance(value, (Float, Integer, Normal, Function)):
         return str(value)
-    if _was_plain(value):
+    if _has_repr(value):
         return repr(value)
     if kind is list or kind is tuple:
-        inside = _joined(value, as_before)
+        inside = _joined(value)
         return f"[{inside}]" if kind is list else f"({inside})"
     if _has_text(value):
-        return _dict_text(value, as_before)
-    if as_before or not is_plain(value):
+        return _dict_text(value)
+    if not is_plain(value):
         return f"<{kind.__name__}>"
     return _plain_text(value)
 
 
-def _joined(values: Sequence[Any], as_before: bool = False) -> str:
-    return ", ".join(text_of(value, as_before) for value in values)
+def _joined(values: Sequence[Any]) -> str:
+    return ", ".join(text_of(value) for value in values)
 
 
-def _dict_text(value: Mapping[Any, Any], as_before: bool = False) -> str:
-    pairs = (f"{_key(key)}: {text_of(item, as_before)}" for key, item in value.items())
+def _dict_text(value: Mapping[Any, Any]) -> str:
+    pairs = (f"{_key(key)}: {text_of(item)}" for key, item in value.items())
     return f"{{{', '.join(pairs)}}}"
 
 
@@ -108,18 +103,18 @@ def _plain_text(value: Any) -> str:
     return str(value) if value.bit_length() <= READ_BITS else hex(value)
 
 
-def _was_plain(value: Any) -> bool:
-    """Whether the first versions counted `value` as plain."""
-    return is_plain(value) and not _is_newly_plain(value)
+def _has_repr(value: Any) -> bool:
+    """True for a plain value whose `repr` is its text: it has no set and no long integer."""
+    return is_plain(value) and not _needs_text(value)
 
 
-def _is_newly_plain(value: Any) -> bool:
+def _needs_text(value: Any) -> bool:
     kind = type(value)
     if kind is int:
         return not -_INT64 <= value < 2 * _INT64
     if kind is dict:
-        return not has_text_keys(value) or any(map(_is_newly_plain, value.values()))
-    return kind in SETS or (kind in (list, tuple) and any(map(_is_newly_plain, value)))
+        return not has_text_keys(value) or any(map(_needs_text, value.values()))
+    return kind in SETS or (kind in (list, tuple) and any(map(_needs_text, value)))
 
 
 def _parts(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -128,7 +123,7 @@ def _parts(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, dict) and value and not is_grid(value) and (searched or _has_text(value)):
         for key, item in value.items():
             yield from _parts(item, (*path, key))
-    elif isinstance(value, (list, tuple)) and (searched or not _was_plain(value)):
+    elif isinstance(value, (list, tuple)) and (searched or not _has_repr(value)):
         for i, item in enumerate(value):
             yield from _parts(item, (*path, i))
     elif path:

@@ -49,8 +49,7 @@ def get_all_reported_checkpoints(
     """The checkpoints of this training that are kept, of all attempts and restores, oldest first.
 
     Those that `CheckpointConfig(num_to_keep=...)` has superseded are missing. There is nothing to
-    wait for, so both arguments have no effect. Checkpoints of earlier versions of holdfast have
-    no metrics.
+    wait for, so both arguments have no effect.
 
     Raises NotInTrial outside the loop of a trainer.
     """

@@ -18,9 +18,6 @@ from holdfast.data.files.finding import (
     matching,
     told,
 )
-
-# Pickles of earlier releases name it here.
-from holdfast.data.files.finding import files_again as _files_again  # noqa: F401
 from holdfast.dataclass import dataclass
 from holdfast.syncer.stores.location import Location
 

@@ -12,7 +12,6 @@ import pytest
 
 from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.repair import repair
-from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.user_objects import tuner_file
@@ -47,7 +46,7 @@ def test_nothing_of_tuner_pkl_is_unpickled(root: Path, tmp_path: Path) -> None:
     (root / "tuner.pkl").write_bytes(field)
     (finding,) = verify(case(root)).findings
     assert finding.kind == "tuner-file"
-    assert "may only hold data" in finding.what
+    assert "it is not a file of this version" in finding.what
     repair(case(root), SETTINGS)
     assert not witness.exists()
 
@@ -107,18 +106,3 @@ def test_what_a_scheduler_of_the_users_decided_is_judged_and_mended_without_it(
     assert set(kinds(verify(case(paused)))) == {"rows-behind"}
     assert repair(case(paused), SETTINGS).findings == ()
     assert checker.check(paused) == []
-
-
-def test_a_journal_too_old_to_have_what_a_scheduler_decided_is_left_alone(
-    in_memory: Path,
-) -> None:
-    root = in_memory / "old"
-    run = RecordedExperiment(root, options={"objects": ["scheduler"]}, version=1)
-    run.report(run.begin(), {"loss": 1.0}, checkpoint="committed")
-    run.close()
-    (finding,) = [f for f in verify(case(root)).findings if f.kind.startswith("journal")]
-    assert finding.kind == "journal-foreign"
-    assert "the decisions of the experiment's scheduler" in finding.what
-    assert repair(case(root), SETTINGS).actions == collect(case(root), removes=True).actions == ()
-    with pytest.raises(NotFit, match="cannot be read"):
-        sync(case(root))

@@ -142,10 +142,13 @@ def unpacked(data: bytes) -> Any:
 
 MARK = {"attempt": 1, "iteration": 2, "stage": 1, "rows": 2}
 SPAN = {"after": MARK, "attempt": 1, "from_iteration": 3, "to_iteration": 4, "why": "no"}
+DELIVERED = {"t": {"delivered": MARK, "refused": [SPAN]}}
+CHECKED = json.dumps(DELIVERED, sort_keys=True, separators=(",", ":")).encode()
 ACCOUNTS = {
-    "format": 2,
+    "format": 3,
     "experiment": "me",
-    "trials": {"t": {"delivered": MARK, "refused": [SPAN]}},
+    "crc32": f"{zlib.crc32(CHECKED):08x}",
+    "trials": DELIVERED,
 }
 FORMS = {
     "manifest": Form(

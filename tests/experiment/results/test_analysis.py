@@ -194,7 +194,7 @@ def test_of_a_remote_journal_the_segments_count_that_the_head_names(
         path.unlink()
     data = (run.layout.journal / segment_name(0)).read_bytes()
     named = {"name": segment_name(0), "size": len(data), "crc32": zlib.crc32(data)}
-    head = {"format": 1, "segments": [named]}
+    head = {"format": 2, "segments": [named]}
     (run.layout.root / HEAD).write_text(json.dumps(head))
     later = RecordedExperiment(run.layout.root, run="beef0")
     later.close()
@@ -388,7 +388,7 @@ def test_an_earlier_run_is_read_from_storage_whose_head_names_only_the_newest(
     later.close()
     data = (run.layout.journal / segment_name(1)).read_bytes()
     named = {"name": segment_name(1), "size": len(data), "crc32": zlib.crc32(data)}
-    (run.layout.root / HEAD).write_text(json.dumps({"format": 1, "segments": [named]}))
+    (run.layout.root / HEAD).write_text(json.dumps({"format": 2, "segments": [named]}))
     newest = load_experiment("exp", elsewhere(tmp_path))
     assert (newest.machine.spec.run, newest.runs_before) == ("beef0", None)
     first = load_experiment("exp", elsewhere(tmp_path), 1)

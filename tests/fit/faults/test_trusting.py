@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from holdfast.experiment.user_objects.tuner_file import NotTrusted, read, write
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, View
 from holdfast.trial.errors import InvalidConfig
 from holdfast.tune.schedulers import ASHAScheduler
-from holdfast.tune.stopper import MaximumIterationStopper, TrialPlateauStopper
+from holdfast.tune.stopper import TrialPlateauStopper
 
 pytestmark = pytest.mark.process
 
@@ -369,14 +368,6 @@ def test_a_trainer_is_refused_where_it_means_nothing(tmp_path: Path) -> None:
         DataParallelTrainer.restore("/no/such", trainer=trainer)
     with pytest.raises(InvalidConfig, match="not 3"):
         DataParallelTrainer.restore("/no/such", trusted=False, trainer=3)  # type: ignore[arg-type]
-
-
-def test_the_first_format_is_read_without_trust_too(fit: Any, canary: Path) -> None:
-    path = fit(stumbles, SPACE, stop=MaximumIterationStopper(9)).experiment_path
-    old = Path(__file__).parents[2] / "data" / "tuner-1" / "tuner.pkl"
-    shutil.copy(old, Path(path, "tuner.pkl"))
-    with pytest.raises(NotTrusted, match=r"param_space"):
-        tune.Tuner.restore(path, stumbles, trusted=False)
 
 
 def test_settings_of_a_restore_without_trust_are_refused_where_they_mean_nothing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections import Counter
 from contextlib import suppress
 from itertools import pairwise
@@ -192,29 +191,6 @@ async def test_a_reader_whose_stretches_went_meanwhile_takes_the_newer_head(
             return await super().get(key, target)
 
     assert await records_in(Overtaken(memory), tmp_path / "there") == [*range(29)]
-
-
-async def test_what_an_older_version_has_published_is_continued(tmp_path: Path) -> None:
-    """A head of format 1, which names small whole segments: they stay, and are not sent again."""
-    run = Run(tmp_path / "run")
-    for _ in range(50):
-        run.grow()
-        run.journal.rotate()
-    run.journal.sync()
-    memory, parts = MemoryStore(), []
-    for path in sorted((run.root / "journal").iterdir())[:-1]:
-        memory.objects[f"journal/{path.name}"] = path.read_bytes()
-        stretch = Stretch(segment=int(path.stem), start=0, size=path.stat().st_size, crc32=None)
-        parts.append({**stretch.plain(), "crc32": zlib.crc32(path.read_bytes())})
-    head = {"format": 1, "experiment_id": "an experiment", "epoch": "", "segments": parts}
-    memory.objects["head.json"] = json.dumps(head, indent=1).encode()
-    store = FaultyStore(memory)
-    uploader = await run.uploader(store)
-    before = len(store.log)
-    await uploader.publish(run.grow(), 0)
-    puts = [key for what, key in store.log[before:] if what == "put"]
-    assert puts == ["journal/000050.log", "head.json"]
-    assert await records_in(memory, tmp_path / "there") == [*range(51)]
 
 
 async def test_a_head_that_is_too_large_is_not_read_and_keeps_the_run_from_the_storage(

@@ -69,11 +69,6 @@ class CometLoggerCallback(RunPerTrial):
         self._runs = {}
         self._sent: dict[str, int] = {}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        # So they are called in pickles of the first release.
-        self._runs = self.__dict__.pop("_experiments", None) or {}
-
     def secrets(self) -> dict[str, Any]:
         return {"api_key": self.api_key}
 
