@@ -13,6 +13,10 @@ class WireError(RuntimeFault):
     """The other process sent invalid data, or stopped in the middle of a message."""
 
 
+class Unheard(RuntimeFault):
+    """The controller of an agent that had begun is gone, or was not heard for too long."""
+
+
 class LaunchFailed(RuntimeFault):
     """No worker can be started.
 

@@ -1,4 +1,4 @@
-"""Restarts a service's process when it dies, a limited number of times."""
+"""Restarts a service's process when it dies, unless it dies too often."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast.runtime import process_control
+from holdfast.runtime.deadlines import Rate
 from holdfast.runtime.process_exits import still_there
 from holdfast.runtime.service import BackgroundService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 
-RESTARTS = 3
+# A run may take weeks: only deaths that follow each other soon show that another start is in vain.
+RESTARTS, WITHIN_S = 3, 600.0
 
 
 class RestartingService:
@@ -33,16 +35,18 @@ class RestartingService:
         tell: Callable[[str], None],
         given_up: Callable[[str], None],
         restarts: int = RESTARTS,
+        within_s: float = WITHIN_S,
     ) -> None:
         """`first`: the messages that are sent after each start. `tell` is called with a message
-        for each restart, `given_up` when there will be no other restart."""
+        for each restart, of which there are at most `restarts` within `within_s` seconds;
+        `given_up` when there will be no other restart."""
         self._name = name
         self._start = start
         self._first = tuple(first)
         self._again = again
         self._tell = tell
         self._given_up = given_up
-        self._restarts_left = restarts
+        self._restarts = Rate(restarts, within_s)
         self._closing = False
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._service = self._begin()
@@ -103,13 +107,12 @@ class RestartingService:
             if self._closing or not how:
                 self.ended.set_result(how)
                 return
-            if not self._restarts_left:
+            if not self._restarts.allows(asyncio.get_running_loop().time()):
                 self.ended.set_result(how)
                 self._given_up(
                     f"the {self._name} {how}; it has failed too often and is not started again"
                 )
                 return
-            self._restarts_left -= 1
             self._tell(f"the {self._name} {how}; it is started again and nothing is lost")
             try:
                 self._service = self._begin()

@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterable
 from holdfast.dataclass import dataclass
 from holdfast.late import is_late
 from holdfast.runtime import process_control
+from holdfast.runtime.deadlines import Rate
 
 # The number of looks per deadline; each takes 20 µs per process.
 _LOOKS = 4
+# Within so many deadlines it is the same mishap.
+_SOON = 10
 _STOPPED = b"T"
 
 
@@ -33,7 +36,7 @@ class Watched:
 
 class StoppedWatch:
     """Continues processes that have been stopped for `deadline_s`, and kills those that are
-    stopped for as long again. `tell` is called for each process that is continued.
+    stopped for as long again soon afterwards. `tell` is called for each process that is continued.
 
     It polls, because the kernel informs only the parent, by SIGCHLD, whose handler belongs to the
     user.
@@ -51,7 +54,7 @@ class StoppedWatch:
         self._tell = tell
         self._is_stopped = is_stopped or is_stopped_now
         self._since: dict[int, float] = {}
-        self._continued: set[int] = set()
+        self._continued: dict[int, Rate] = {}
 
     async def keep_looking(self) -> None:
         """Look until cancelled; a deadline of 0 disables it."""
@@ -69,17 +72,17 @@ class StoppedWatch:
         self._since = {pid: self._since.get(pid, now) for pid in stopped}
         for pid, one in stopped.items():
             if now - self._since[pid] >= self._deadline_s:
-                self._act_on(one)
+                self._act_on(one, now)
 
-    def _act_on(self, one: Watched) -> None:
+    def _act_on(self, one: Watched, now: float) -> None:
         how = (
             f"was stopped from outside (SIGSTOP) for {self._deadline_s:g} s "
             f"(HOLDFAST_STOPPED_DEADLINE_S)"
         )
-        if one.pid in self._continued:
+        rate = self._continued.setdefault(one.pid, Rate(1, _SOON * self._deadline_s))
+        if not rate.allows(now):
             one.kill(f"it {how}, and again after it had been continued")
             return
-        self._continued.add(one.pid)
         del self._since[one.pid]
         # In this order: whoever reads the message may stop the process again.
         process_control.kill_group(one.pid, signal.SIGCONT)

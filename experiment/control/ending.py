@@ -66,6 +66,8 @@ class Ending:
         # After Ctrl-C, `fit()` has already printed how long the end may take.
         is_interrupted = ending is not None and ending.reason in ("interrupt", "preempted")
         self._is_patient = fault is None and not is_interrupted
+        # What the projector could not write.
+        self.unwritten = ""
 
     async def finish(self) -> list[str]:
         """End every process, then flush. Returns the files that are not in storage."""
@@ -160,7 +162,9 @@ class Ending:
         )
         trials = self._working.controller.machine.trials.values()
         if not is_written and (missing := lacking(self._plan.layout, trials)):
-            self._tell(missing, "loss")
+            self.unwritten = missing
+            if not self._is_patient:  # else it is the error of `fit()`
+                self._tell(missing, "loss")
         unsaved: list[str] = []
         if uploads is not None:
             # Each progress restarts the deadline: 20,000 small files take longer than a minute.

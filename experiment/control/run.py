@@ -86,6 +86,7 @@ class Run:
         self.outcome: Finish | None = None
         self.fault: BaseException | None = None
         self.unsaved: list[str] = []
+        self.unwritten = ""
         # The person that has stopped the experiment from outside: `fit()` ends as after a Ctrl-C.
         self.stopped_by = ""
         self._summarizer = Summarizer(plan.machine)
@@ -296,7 +297,9 @@ class Run:
                     raise
                 self.fault = KeyboardInterrupt()
             finally:
-                self.unsaved = await self._end(Ending(plan, working, self.tell, self._show_phase))
+                ending = Ending(plan, working, self.tell, self._show_phase)
+                self.unsaved = await self._end(ending)
+                self.unwritten = ending.unwritten
                 if page is not None:
                     await page.close(at_once=self.is_aborted)
                 if self._cluster is not None:

@@ -137,7 +137,8 @@ class NodeChanges:
         self.controller.pool.node_joined(facts)
 
     def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
-        self.controller.warn(f"node {node} leaves in {seconds:g} s: {why}")
+        if seconds:  # else its loss follows at once
+            self.controller.warn(f"node {node} leaves in {seconds:g} s: {why}")
         self._uploads.routes.node_leaving(node)
 
     def on_node_lost(self, node: str, cause: str) -> None:

@@ -8,8 +8,8 @@ import sys
 
 import uvloop
 
-from holdfast.runtime.engines.started import UNREACHED
-from holdfast.runtime.errors import RuntimeFault
+from holdfast.runtime.engines.started import UNHEARD, UNREACHED
+from holdfast.runtime.errors import RuntimeFault, Unheard
 from holdfast.runtime.fleet.agent import run_agent
 from holdfast.runtime.fleet.calling import NotReached, call, read_invitation
 from holdfast.runtime.fleet.facts import HostFacts, detect_total, gpu_names_of, own_address
@@ -28,7 +28,10 @@ def serve(place: str, make_service: MakeService | None = None) -> int:
         why = _serve(place, make_service)
     except (OSError, RuntimeFault) as error:
         why = str(error)
-        status = UNREACHED if isinstance(error, NotReached) else 1
+        if isinstance(error, NotReached):
+            status = UNREACHED
+        elif isinstance(error, Unheard):
+            status = UNHEARD
     if why:
         print(f"holdfast agent: {why}", file=sys.stderr)
     return status if why else 0

@@ -172,6 +172,8 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         raise as_users_error(error)
     if run.unsaved:
         raise _unsaved(run, plan)
+    if run.unwritten:
+        raise TuneError(f"the experiment has ended, but {run.unwritten}")
     assert run.outcome is not None
     _check_outcome(request, run.outcome, plan)
     analysis = ExperimentAnalysis.of(
@@ -246,7 +248,7 @@ def _unsaved(run: Run, plan: RunPlan) -> TuneError:
         )
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
-        f"{kept} {_upload_call(plan)} uploads it"
+        f"{kept} {_upload_call(plan)} uploads it" + (run.unwritten and f"\n{run.unwritten}")
     )
 
 

@@ -133,7 +133,8 @@ class AgentJob:
     def _has_worked(self, code: int) -> bool:
         if self._started_at is None or code == started.UNREACHED:
             return False
-        return code <= 0 or time.monotonic() - self._started_at >= _SOON_S
+        was_lost = code <= 0 or code == started.UNHEARD
+        return was_lost or time.monotonic() - self._started_at >= _SOON_S
 
     def _cause(self, code: int) -> str:
         if self._ordered and code == -signal.SIGKILL:

@@ -23,7 +23,7 @@ from holdfast.forked import close_in_children
 from holdfast.late import Timer
 from holdfast.names import printable
 from holdfast.runtime import process_control
-from holdfast.runtime.engines.started import SIGN, UNREACHED, advised
+from holdfast.runtime.engines.started import SIGN, UNHEARD, UNREACHED, advised
 from holdfast.runtime.exit_cause import describe_code, job_cause
 from holdfast.runtime.process_exits import abandon, on_end
 
@@ -34,8 +34,9 @@ _KEPT_BYTES = 2000
 _KEPT_LINES = 10
 # An agent that exits with an error so soon was of no use, as one that was refused.
 _SOON_S = 10.0
-# The status of ssh if the connection failed, and of srun or a shell if the agent was killed.
-_LOST = frozenset({255, 128 + signal.SIGKILL, 128 + signal.SIGTERM})
+# The status of an agent that lost its controller, of ssh if the connection failed, and of srun or
+# a shell if the agent was killed.
+_LOST = frozenset({UNHEARD, 255, 128 + signal.SIGKILL, 128 + signal.SIGTERM})
 # Runs a command that the kernel kills with the process that started it. 1 is PR_SET_PDEATHSIG.
 _DIES_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "

@@ -18,6 +18,8 @@ MODULE = "holdfast.runtime.engines.started"
 SIGN = b"\x00holdfast agent\x00\n"
 # The exit status of an agent that could not reach its controller, however long it tried.
 UNREACHED = 69
+# That of an agent that had workers, and whose controller is gone or was not heard for too long.
+UNHEARD = 75
 _NO_MODULE = "No module named 'holdfast"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast import ray_path
 from holdfast.runtime.engines.engine import LEAVES_IN_S
-from holdfast.runtime.errors import LaunchFailed, RuntimeFault, WireError
+from holdfast.runtime.errors import LaunchFailed, RuntimeFault, Unheard, WireError
 from holdfast.runtime.fleet.admission import python_version
 from holdfast.runtime.fleet.calling import StdioCall, TlsCall
 from holdfast.runtime.fleet.delivery import Delivered, InThread, at_once
@@ -53,7 +53,7 @@ async def run_agent(
     in_thread: InThread = at_once,
 ) -> str:
     """Serve the controller until the connection ends. Returns why; "" if the controller ordered
-    the end."""
+    the end. Raises Unheard."""
     async with RunTasks() as tasks:
         agent = Agent(called.link(), folder, tasks, in_thread)
         agent.service = make_service and make_service(tasks, folder, agent.answer)
@@ -113,7 +113,11 @@ class Agent:
             self._link.send(["leaving", _leaves_in_s(os.environ), why])
 
     def on_closed(self, reason: str) -> None:
-        self._finish("" if self._is_ending else reason or "the controller is gone")
+        why = reason or "the controller is gone"
+        if self._launcher is not None and not (self._is_ending or self.over.done()):
+            self.over.set_exception(Unheard(why))
+        else:
+            self._finish("" if self._is_ending else why)
 
     async def end_now(self) -> None:
         """Kill what is left, and wait a moment for it: the folder is removed next."""

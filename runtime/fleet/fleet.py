@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from holdfast.runtime.deadlines import happens
+from holdfast.late import LATE_S
+from holdfast.runtime.deadlines import Suspension, happens
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
 from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
-from holdfast.runtime.exit_cause import ExitCause
+from holdfast.runtime.exit_cause import ExitCause, short_cause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
 from holdfast.runtime.fleet.delivery import InThread, SharedFile, at_once
@@ -65,6 +66,9 @@ class Fleet:
         self._supplies_no_more = ""
         self._first = FirstNode(host.tell)
         self._is_open = self._closing = False
+        # A shorter one ends no lease.
+        self._suspension = Suspension(self._settings.lease_s - self._settings.beat_s)
+        tasks.start(self._suspension.keep_looking())
 
     # -- the launcher ---------------------------------------------------------------------------
 
@@ -293,6 +297,10 @@ class Fleet:
                 text = f"The node {node.name} was lost before it was ready: {cause}"
                 self._first.tell_later(text)
         elif not self._closing:
+            if not node.is_ending and (why := self._was_suspended(node)):
+                cause = f"{why} ({short_cause(cause)})"
+                if not node.is_leaving:
+                    self._host.node_leaving(node.name, 0.0, why)
             self._host.node_left(node.name, cause)
         node.lose_workers(cause)
         if not node.job_ended.done():
@@ -301,6 +309,17 @@ class Fleet:
         if not self._nodes:
             self._all_left.set()
         self._look_for_hope()
+
+    def _was_suspended(self, node: Node) -> str:
+        """Why the node could not hear this process any more; "" if it could."""
+        suspension = self._suspension
+        suspension.look()
+        if node.link.heard_s > suspension.ended + LATE_S:
+            return ""
+        return (
+            f"the script was suspended for {suspension.lasted_s:.0f} s, and a node waits "
+            f"{self._settings.lease_s:g} s for it"
+        )
 
     def _stop(self) -> None:
         """Admit no more agents, and start no more agents and workers."""

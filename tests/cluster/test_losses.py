@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.rig import ROOT
 from tests.rig.bench import Bench, epochs_of
+from tests.rig.faults import quick_beats
+from tests.rig.faults.deaths import HOOK
 from tests.rig.nodes.machines import Machine
 from tests.rig.nodes.slurm import SlurmCluster
 from tests.rig.nodes.slurm_rigs import allocated, jobs_of
@@ -124,6 +129,30 @@ def test_a_node_that_is_lost_before_it_has_sent_the_files_of_an_ended_trial_is_a
     gates[1].open()
     held.let_go()
     script.succeeds()
+
+
+@pytest.mark.parametrize("over_pipe", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_a_script_that_was_suspended_charges_no_trial_with_the_loss_of_its_nodes(
+    bench: Bench, over_pipe: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    bench.environ |= quick_beats.environ_for(beat_s=1.0, lease_s=3.0, margin_s=1.0)
+    bench.environ["PYTHONPATH"] = f"{HOOK}{os.pathsep}{ROOT}"
+    with ExitStack() as stack:
+        if over_pipe:
+            stack.enter_context(ssh_nodes(bench, tmp_path_factory.mktemp("machines")))
+        script, gate = bench.held_in(3, max_failures=0)
+        agents = script.processes("agent")
+        script.suspend()
+        assert all(agent.ends() for agent in agents)
+        script.signal(signal.SIGCONT)
+        told = script.said("is lost: the script was suspended for")
+        assert "a node waits 3 s for it" in told
+        gate.open()
+        script.succeeds()
+    assert "leaves in 0 s" not in script.stderr
+    assert "Preempted: the worker process" in script.stderr
+    assert epochs_of(script) == [4, 4]
+    assert bench.problems(tensorboard=True) == []
 
 
 @pytest.mark.nightly

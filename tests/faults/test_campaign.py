@@ -116,6 +116,7 @@ STOPS = (
     Stop(role="script", at=20, victim="worker", mirrored=True),
     Stop(role="uploader", at=8, victim="uploader"),
     Stop(role="script", at=25, victim="projector"),
+    Stop(role="worker", at=9, victim="script"),
 )
 
 

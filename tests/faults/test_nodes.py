@@ -50,6 +50,10 @@ SAMPLE = (
         workload=Workload.POPULATION,
     ),
     NodeMishap(
+        waves=(in_epoch(Blow.SCRIPT_STOP_BRIEFLY), in_epoch(Blow.SCRIPT_STOP, at=1)),
+        workload=Workload.RANKS,
+    ),
+    NodeMishap(
         waves=(in_epoch(Blow.SSH_FAILS, Blow.CONTROLLER_OFF, at=12),), resume=Resume.ELSEWHERE
     ),
 )

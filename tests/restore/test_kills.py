@@ -86,7 +86,7 @@ def test_a_killed_service_is_started_again_and_catches_up(bench: Bench, role: st
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_projector_that_dies_again_and_again_is_given_up_and_the_run_continues(
+def test_a_projector_that_dies_again_and_again_is_given_up_and_what_it_lacks_is_an_error(
     bench: Bench,
 ) -> None:
     script, gate = bench.held_in(3)
@@ -97,10 +97,12 @@ def test_a_projector_that_dies_again_and_again_is_given_up_and_the_run_continues
             assert projector.ends()
             killed += 1
     gate.open()
-    script.succeeds()
-    assert epochs_of(script) == [4, 4]
+    assert script.ends() == 1
+    script.finish_reading()
     assert "not started again" in script.stderr
-    bench.restore().succeeds()
+    told = "ended, but result.json and the other files of 2 trials are missing or incomplete"
+    assert script.stderr.count(told) == 1
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from holdfast.late import LATE_S, Timer
-from holdfast.runtime.deadlines import first_of, happens
+from holdfast.runtime.deadlines import Rate, Suspension, first_of, happens
 from tests.rig.jumping_clock import JumpingClock
 from tests.rig.jumping_clock import anyio_backend as anyio_backend
 
@@ -93,3 +94,30 @@ async def test_a_timer_that_is_cancelled_does_nothing(monkeypatch: pytest.Monkey
     cancelled.cancel()
     await clock.jump(2 * WITHIN_S)
     assert not fired.is_set()
+
+
+async def test_a_suspension_is_noticed_by_the_time_of_day_also_before_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, day_s = JumpingClock(monkeypatch), [1000.0]
+    monkeypatch.setattr(time, "time", lambda: day_s[0])
+    suspension = Suspension(4.0)
+    looking = asyncio.ensure_future(suspension.keep_looking())
+    await clock.jump(0)
+    for seconds, lasted_s in ((1.0, 0.0), (4.9, 0.0), (6.0, 5.0)):
+        day_s[0] += seconds  # its machine slept: the clock of the loop stood still
+        suspension.look()
+        assert suspension.lasted_s == lasted_s
+        await clock.jump(1.0)
+    day_s[0] -= 3600.0  # set back
+    await clock.jump(1.0)
+    assert suspension.lasted_s == 5.0
+    looking.cancel()
+
+
+def test_a_rate_has_no_end_and_counts_only_what_has_just_been() -> None:
+    rate = Rate(2, within_s=10.0)
+    often = [rate.allows(now) for now in (0.0, 1.0, 9.0)]
+    assert often == [True, True, False]
+    assert all(rate.allows(20.0 + 6.0 * day) for day in range(100))
+    assert not Rate(0, within_s=10.0).allows(0.0)

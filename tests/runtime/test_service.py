@@ -229,7 +229,9 @@ class Told:
             return await self.restarts.get()
 
 
-def lasting(lifeline: Lifeline, heard: Heard, told: Told, *, restarts: int) -> RestartingService:
+def lasting(
+    lifeline: Lifeline, heard: Heard, told: Told, *, restarts: int, within_s: float = 600.0
+) -> RestartingService:
     return RestartingService(
         "uploader",
         lambda: Service(ENTRY, heard.on_message, environ=os.environ, inherited_fds=[lifeline.fd]),
@@ -239,6 +241,7 @@ def lasting(lifeline: Lifeline, heard: Heard, told: Told, *, restarts: int) -> R
         tell=told.restarts.put_nowait,
         given_up=told.given_up.append,
         restarts=restarts,
+        within_s=within_s,
     )
 
 
@@ -270,6 +273,19 @@ async def test_one_that_is_slow_to_exit_is_only_told_of_if_it_had_work_left(
     await service.close(has_finished=has_finished)
     assert told.restarts.qsize() == (not has_finished)
     assert service.processes() == []
+
+
+async def test_one_that_dies_now_and_then_is_started_again_each_time(
+    lifeline: Lifeline, heard: Heard
+) -> None:
+    told = Told()
+    service = lasting(lifeline, heard, told, restarts=1, within_s=0.0)  # each is long ago
+    for _ in range(4):
+        assert await heard.message() == ["echo", "first"]
+        service.send(["die of", signal.SIGKILL])
+        assert "it is started again" in await told.restart()
+    await service.close()
+    assert told.given_up == []
 
 
 async def test_one_that_keeps_dying_is_given_up(lifeline: Lifeline, heard: Heard) -> None:

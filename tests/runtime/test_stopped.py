@@ -192,6 +192,18 @@ async def test_who_is_stopped_is_continued_and_when_stopped_again_ended() -> Non
     assert "again after it had been continued" in watch.killed[0]
 
 
+async def test_who_is_stopped_again_long_afterwards_is_continued_again() -> None:
+    watch = Watch()
+    for times in (1, 2, 3):
+        watch.is_stopped = True
+        for _ in range(5):
+            watch.look(1)
+        assert len(watch.told) == times
+        watch.is_stopped = False
+        watch.look(100)
+    assert watch.killed == []
+
+
 async def test_who_reads_that_a_process_is_continued_may_stop_it_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -45,6 +45,8 @@ _ROLES: Final = {
     Blow.SSH_STOP: "ssh",
     Blow.SSH_STOP_BRIEFLY: "ssh",
     Blow.SCRIPT_KILL: "script",
+    Blow.SCRIPT_STOP: "script",
+    Blow.SCRIPT_STOP_BRIEFLY: "script",
 }
 _FAILING: Final = (Ill.ERROR, Ill.SLOW_DOWN)
 

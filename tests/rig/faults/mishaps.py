@@ -54,7 +54,7 @@ class Stop:
     """The processes of the role `victim` are stopped (SIGSTOP) when the process of this `role`
     reaches its operation number `at`.
 
-    Only holdfast may continue them.
+    Only holdfast may continue them, but for the script, which is suspended for a while.
     """
 
     role: str
@@ -256,14 +256,10 @@ def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -
             yield Crash(role=role, at=at, is_torn=is_torn, victims=victims, mirrored=mirrored)
 
 
-# A stopped script is one that was suspended, with everything that waits for it.
-STOPPABLE: Final = tuple(role for role in ROLES if role != "script")
-
-
 def stops(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> Iterator[Stop]:
     """Endless: each role in turn is stopped, at any operation of any role."""
     while True:
-        for victim in chance.sample(STOPPABLE, len(STOPPABLE)):
+        for victim in chance.sample(ROLES, len(ROLES)):
             mirrored = chance.choice(list(measured))
             busy = [role for role, most in measured[mirrored].items() if most]
             role = chance.choice(busy)

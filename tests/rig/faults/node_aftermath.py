@@ -93,6 +93,16 @@ def orphaned(records: Sequence[Record], left: Record) -> Iterator[tuple[str, flo
             yield trial, next(ends, None)
 
 
+def charged(records: Sequence[Record]) -> Iterator[str]:
+    """The nodes that left without notice: their trials count this as a failure."""
+    announced = set()
+    for record in records:
+        if record.name == "NodeLeaving":
+            announced.add(record.fields["node"])
+        elif record.name == "NodeLeft" and record.fields["node"] not in announced:
+            yield f"node {record.fields['node']} left without notice: {record.fields['cause']}"
+
+
 def used_again(records: Sequence[Record]) -> int:
     """How often a host that had left has joined again in the same incarnation."""
     gone: set[str] = set()

@@ -40,6 +40,8 @@ class Blow(StrEnum):
     CONTROLLER_UNPLUG_BRIEFLY = "the link of the controller is down for less than the lease"
     CONTROLLER_UNPLUG = "the link of the controller is down for longer than the lease"
     SCRIPT_KILL = "SIGKILL of the script"
+    SCRIPT_STOP_BRIEFLY = "SIGSTOP of the script for less than the lease"
+    SCRIPT_STOP = "SIGSTOP of the script for longer than the lease"
     CONTROLLER_OFF = "the controller's machine loses its power"
     BUCKET_FAILS = "the bucket answers 500 and 503"
     BUCKET_RESETS = "the bucket breaks connections"
@@ -68,9 +70,10 @@ class Undone(StrEnum):
 _UNDONE: Final = {
     Undone.SOON: (
         Blow.UNPLUG_BRIEFLY, Blow.DROP_BRIEFLY, Blow.AGENT_STOP_BRIEFLY, Blow.SSH_STOP_BRIEFLY,
-        Blow.CONTROLLER_UNPLUG_BRIEFLY,
+        Blow.CONTROLLER_UNPLUG_BRIEFLY, Blow.SCRIPT_STOP_BRIEFLY,
     ),
     Undone.AFTER_A_LEASE: (
+        Blow.SCRIPT_STOP,
         Blow.NO_BUCKET, Blow.DISK_FULL, Blow.BUCKET_STALLS, Blow.BUCKET_GONE, Blow.BUCKET_FAILS,
     ),
     Undone.WHEN_LOST: (
@@ -79,14 +82,18 @@ _UNDONE: Final = {
     ),
 }  # fmt: skip
 OF_THE_CONTROLLER: Final = frozenset({Blow.SCRIPT_KILL, Blow.CONTROLLER_OFF})
+SUSPENSIONS: Final = frozenset({Blow.SCRIPT_STOP, Blow.SCRIPT_STOP_BRIEFLY})
 OF_THE_BUCKET: Final = frozenset(
     {Blow.BUCKET_FAILS, Blow.BUCKET_RESETS, Blow.BUCKET_STALLS, Blow.BUCKET_GONE}
 )
 # What is prepared before the script starts.
 OF_THE_COMMAND: Final = frozenset({Blow.SSH_FAILS, Blow.SSH_HANGS})
 _OF_ALL: Final = frozenset(
-    {Blow.REBOOT_ALL, Blow.CONTROLLER_UNPLUG, Blow.CONTROLLER_UNPLUG_BRIEFLY, Blow.CONTROLLER_OFF}
-)
+    {
+        Blow.REBOOT_ALL, Blow.CONTROLLER_UNPLUG, Blow.CONTROLLER_UNPLUG_BRIEFLY,
+        Blow.CONTROLLER_OFF, Blow.SCRIPT_STOP, Blow.SCRIPT_STOP_BRIEFLY,
+    }
+)  # fmt: skip
 
 
 class Workload(StrEnum):

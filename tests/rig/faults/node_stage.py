@@ -24,6 +24,7 @@ from tests.rig.faults.node_mishaps import (
     LOSES,
     OF_THE_COMMAND,
     OF_THE_CONTROLLER,
+    SUSPENSIONS,
     Blow,
     NodeMishap,
     Resume,
@@ -266,8 +267,12 @@ class NodeStage:
         after.checked["a node that came back is used again"] += again
 
     def _requeued(self, scene: Scene, after: Aftermath, records: Sequence[Record]) -> None:
-        """Nodes are given up within two beats, and their trials are free at once."""
+        """Nodes are given up within two beats, and their trials are free at once. What only a
+        suspended script has lost is charged to none."""
         bound_s = self._bound_s(scene)
+        if SUSPENSIONS.issuperset(one.blow for one in scene.dealt):
+            after.checked["a suspended script charges no trial"] += len(scene.dealt)
+            after.problems += node_aftermath.charged(records)
         # Until then the controller could notice a loss.
         killed = [one.at for one in scene.dealt if one.blow in OF_THE_CONTROLLER]
         ended_at = min([*killed, max((record.at for record in records), default=0.0)])

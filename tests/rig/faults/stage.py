@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.rig.bench import Bench, workbench
 from tests.rig.faults import deaths, powercut
 from tests.rig.faults.aftermath import Aftermath, Story, acknowledged_rows, has_begun, rows
 from tests.rig.faults.mishaps import REMOVABLE, Crash, Cut, Refusal, Removal, Stop
+from tests.rig.script import UserScript
 
 EPOCHS = 3
 _STOPPED_DEADLINE_S = "0.5"
@@ -23,6 +26,8 @@ _STOPPED_DEADLINE_S = "0.5"
 # each takes about as long as a start of the run.
 _ONE_IN = 8
 _METHODS = {2: "spawn", 6: "forkserver"}
+# Longer than workers and helpers are quick to answer, and than `holdfast.late` takes for a jump.
+_SUSPENDED_S = 3.0
 GOES_ON = {"go_on": True, "wishes": {"resume_errored": True}}
 
 
@@ -67,7 +72,10 @@ class Stage:
             bench.environ["HOLDFAST_STOPPED_DEADLINE_S"] = _STOPPED_DEADLINE_S
             after = Aftermath(bench)
             after.checked["a run comes to a good end though a process of it was stopped"] += 1
-            after.finishes(bench.start())
+            script = bench.start()
+            if stop.victim == "script":
+                _continue_later(script)
+            after.finishes(script)
             after.holds(_trees(bench), bench.notes())
             return after.story(stop, deaths.fired(Path(fault.folder)))
 
@@ -183,6 +191,14 @@ def in_memory(script: Path, ranks: int = 0) -> Iterator[Stage]:
     """A stage where a new file never has the inode number of one that is gone."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-") as folder:
         yield Stage(Path(folder), script, ranks)
+
+
+def _continue_later(script: UserScript) -> None:
+    """Let the script be suspended for a while, once it is."""
+    with suppress(ChildProcessError):  # it has ended
+        os.waitid(os.P_PID, script.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    time.sleep(_SUSPENDED_S)
+    script.signal(signal.SIGCONT)
 
 
 def _put_back(aside: Path, place: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.experiment.nodes.agent_main import SCRATCH_ROOT
 from holdfast.runtime.engines.engine import LEAVES_IN_S, Invitation
-from holdfast.runtime.engines.started import UNREACHED
+from holdfast.runtime.engines.started import UNHEARD, UNREACHED
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import NODE_DIR, FleetSettings, Shared
 from holdfast.runtime.fleet.tickets import decode_invitation, encode_invitation
@@ -164,7 +164,7 @@ async def test_a_node_that_is_silent_is_lost_and_ends_when_it_wakes_up(tmp_path:
         assert name
         engine.agent.send_signal(signal.SIGCONT)
         wait_for_end(facts["pid"])
-        assert engine.agent.wait(30) == 1
+        assert engine.agent.wait(30) == UNHEARD
 
 
 async def test_both_sides_of_a_cut_network_give_up_and_the_agent_first(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ async def test_both_sides_of_a_cut_network_give_up_and_the_agent_first(tmp_path:
         cable.cut()
         assert "not heard for 3.3" in await heard.exit()
         assert not psutil.pid_exists(facts["pid"]), "the trial would run twice"
-        assert engine.agent.wait(30) == 1
+        assert engine.agent.wait(30) == UNHEARD
         assert len([event for event in log.events if event[0] == "left"]) == 1
     await cable.remove()
 
