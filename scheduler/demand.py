@@ -27,10 +27,12 @@ _MOST_GANGS = 100
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """`wanted`: by kind, how many nodes the experiment could use, with those that it uses, and at
-    most what the offer has. `idle`: the nodes that hold nothing, and that nothing waits for."""
+    most what the offer has. `here`: the nodes that are there to stay; `idle`: those of them that
+    hold nothing, and that nothing waits for."""
 
     wanted: Mapping[str, int]
     idle: tuple[str, ...]
+    here: tuple[str, ...] = ()
 
 
 def demand(state: State, total: int | None) -> Demand:
@@ -98,6 +100,7 @@ class _Thought:
         return Demand(
             wanted={kind.name: wanted[kind.name] for kind in self._cluster.offer},
             idle=tuple(name for name in self._present if name not in used),
+            here=self._present,
         )
 
     def place_whole_or_least(self, request: PlacementGroupFactory) -> None:

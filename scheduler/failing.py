@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from holdfast.scheduler.budgets import budget_of, has_left, wait_s
 from holdfast.scheduler.effects import Effect, Wait, Warn
-from holdfast.scheduler.events import EndOrdered, EndReason, Exited, Raised, WaitEnded
+from holdfast.scheduler.events import (
+    EndOrdered,
+    EndReason,
+    Exited,
+    NodeLeaving,
+    Raised,
+    WaitEnded,
+)
+from holdfast.scheduler.joining import on_node_leaving
 from holdfast.scheduler.placing import can_shrink
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
@@ -33,7 +41,12 @@ def _on_failure(state: State, event: Raised, *, node_goes: bool) -> list[Effect]
         # What ends the script may also kill its workers, which is not a failure of their trials.
         state.move(Interrupted(trial_id=event.trial_id))
         return []
-    return _fail(state, event.trial_id, event.failure, node_goes=node_goes)
+    effects = _fail(state, event.trial_id, event.failure, node_goes=node_goes)
+    if event.failure.is_no_room and event.failure.node in state.cluster.nodes:
+        # Its next trials would fail, too. Its files go with its agent, and another one follows.
+        full = NodeLeaving(node=event.failure.node, why="its disk is full")
+        effects += on_node_leaving(state, full)
+    return effects
 
 
 def on_exit(state: State, event: Exited) -> list[Effect]:

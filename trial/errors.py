@@ -102,6 +102,7 @@ LOST_TYPES: Mapping[ProcessFailureKind, str] = {
     "preempted": "Preempted",
 }
 OF_THE_PROCESS: tuple[FailureKind, ...] = tuple(LOST_TYPES)
+_NO_ROOM = "No space left on device", "Disk quota exceeded"  # ENOSPC and EDQUOT, in messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,11 @@ class Failure:
     @property
     def headline(self) -> str:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
+
+    @property
+    def is_no_room(self) -> bool:
+        """Whether a disk was full, or a quota used up, in holdfast's own files or the user's."""
+        return any(text in self.message for text in _NO_ROOM)
 
     @property
     def on_node(self) -> str:

@@ -31,6 +31,7 @@ from holdfast.runtime.fleet.facts import node_ip
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.demand import demand
 from holdfast.scheduler.events import NodeLeaving, NodesSettled
+from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files import threads
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class RunCluster:
         plan, engine = self._plan, self._engine
         assert controller.uploads is not None
         self.nodes.begin(NodeChanges(controller, controller.uploads))
-        controller.tasks.start(_keep_nodes_file(self.fleet, plan.layout))
+        controller.tasks.start(_keep_nodes_file(self.fleet, plan.layout, controller.machine))
         if not engine.queues:
             controller.tasks.start(_settle(self.nodes, controller))
         if engine.is_elastic:
@@ -105,10 +106,14 @@ def _open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: Ta
     return fleet
 
 
-async def _keep_nodes_file(fleet: Fleet, layout: Layout) -> None:
-    """Write when each node was last heard from, for `holdfast nodes`."""
+async def _keep_nodes_file(fleet: Fleet, layout: Layout, machine: Machine) -> None:
+    """Write when each node was last heard from, for `holdfast nodes`, and end the agents of those
+    that the machine has closed."""
     file = NodesFile(layout)
     while True:
+        for name, node in list(machine.cluster.nodes.items()):
+            if node.leaving:
+                fleet.vacate(name, node.why)
         now = wall_time()
         beats = [
             NodeBeat(node=one.node, at=now - one.ago_s, disk_free_bytes=one.disk_free_bytes)
@@ -135,7 +140,7 @@ async def _keep_size(
     while True:
         await asyncio.sleep(size.look_s)
         machine = controller.machine
-        scale = size.look(demand(machine, proposer.total), machine.cluster.nodes, loop.time())
+        scale = size.look(demand(machine, proposer.total), loop.time())
         fleet.want(scale.count, kind.name)
         for node in scale.surplus:
             # First, so that no trial starts there.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.demand import Demand
 
@@ -35,9 +33,10 @@ class ElasticSize:
         """The time between two looks."""
         return min(_LOOK_S, max(_SHORTEST_LOOK_S, self._idle_s))
 
-    def look(self, demand: Demand, here: Iterable[str], now: float) -> Scale:
-        """What follows from the `demand` at `now` (seconds, of any clock), with these nodes."""
-        here = tuple(here)
+    def look(self, demand: Demand, now: float) -> Scale:
+        """What follows from the `demand` at `now` (seconds, of any clock). A node that was given
+        back is not here any more, although its agent is still ending."""
+        here = demand.here
         self._idle_since = {node: self._idle_since.get(node, now) for node in demand.idle}
         wanted = min(self._most, max(self._least, sum(demand.wanted.values())))
         rested = [n for n, since in self._idle_since.items() if now - since >= self._idle_s]

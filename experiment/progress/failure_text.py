@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterable
@@ -18,7 +17,6 @@ _OURS = os.path.join(Path(__file__).parents[2], "")
 _LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", _OURS)
 # What `rank_failures.cause_of` puts before the message of a rank.
 _RANK = re.compile(r"^rank (\d+)\b")
-_NO_ROOM = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 _AFTER_IT = "\n\nAfter it, rank"
 
 
@@ -75,15 +73,10 @@ def retry_options(failed: Iterable[Trial], code: str = "") -> tuple[str, ...]:
     return (f"--{retry_way(failed)}-errored", *(("--trainable", code) if code else ()))
 
 
-def is_no_room(failure: Failure) -> bool:
-    """Whether a disk was full, or a quota used up, in holdfast's own files or the user's."""
-    return any(text in failure.message for text in _NO_ROOM)
-
-
 def retry_advice(trials: Iterable[Trial]) -> str:
     """What to add to a command that resumes a run after a full disk, so that it also runs the
     trials that failed for it; "" if there are none."""
-    failed = [trial for trial in trials if trial.error is not None and is_no_room(trial.error)]
+    failed = [trial for trial in trials if trial.error is not None and trial.error.is_no_room]
     failed = [trial for trial in failed if trial.status is Status.ERROR]
     if not failed:
         return ""

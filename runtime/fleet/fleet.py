@@ -164,6 +164,11 @@ class Fleet:
         if (node := self._nodes.get(name)) is not None:
             self._end(node, GIVEN_BACK)
 
+    def vacate(self, name: str, why: str) -> None:
+        """End a node's agent soon, as if its end had been announced: another agent follows."""
+        if (node := self._nodes.get(name)) is not None:
+            self.on_leaving(node, self._settings.grace_s, why)
+
     def _end(self, node: Node, cause: str) -> None:
         if not node.is_ending:
             node.end_cause = cause
@@ -227,7 +232,11 @@ class Fleet:
         )
 
     def on_loaded(self, node: Node, notice: str) -> None:
-        if not (node.is_joined or node.is_ending):
+        if node.disk_free_bytes < self._settings.least_free_bytes:
+            told = "there is no room below its scratch folder"
+            full = Unloadable(type_name="DiskFull", message=told, traceback="")
+            self.on_unloadable(node, full)
+        elif not (node.is_joined or node.is_ending):
             node.is_joined = True
             self._host.node_joined(node.facts)
             for message in node.early:

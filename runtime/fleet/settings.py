@@ -28,7 +28,8 @@ class FleetSettings:
     `certificate_s` to show its certificate and `hello_s` to introduce itself, over a pipe
     `pipe_hello_s` (a login takes longer), and at most `most_pending` may be doing so. After the
     end of a connection, the engine has `cause_s` to say why. An agent has `grace_s` to end in, and
-    the controller waits `late_s` longer for it.
+    the controller waits `late_s` longer for it. A node whose disk has less than `least_free_bytes`
+    is refused.
     """
 
     address: str = "127.0.0.1"
@@ -42,6 +43,7 @@ class FleetSettings:
     cause_s: float = 1.0
     grace_s: float = 10.0
     late_s: float = 3.0
+    least_free_bytes: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

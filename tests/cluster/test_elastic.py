@@ -76,6 +76,7 @@ def test_a_cluster_grows_and_gives_back_nodes_and_gets_them_again(
         gate.open()
     script.succeeds()
     assert "EPOCHS [2, 2, 2, 2, 2]" in script.stdout
+    assert len(listed(bench, capsys)) == 5, "one that nothing waited for was started again"
     assert script.left() == []
 
 
@@ -105,8 +106,12 @@ def states(slurm: SlurmCluster) -> list[str]:
     return [state for name, state in jobs if name != "busy"]
 
 
+def listed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> list[Any]:
+    assert main(["nodes", str(bench.root), "--json"]) == 0
+    nodes: list[Any] = json.loads(capsys.readouterr().out)["nodes"]
+    return nodes
+
+
 def present(bench: Bench, capsys: pytest.CaptureFixture[str]) -> int:
     """How many nodes are there now."""
-    assert main(["nodes", str(bench.root), "--json"]) == 0
-    told: Any = json.loads(capsys.readouterr().out)
-    return sum(node["state"] == "here" for node in told["nodes"])
+    return sum(node["state"] == "here" for node in listed(bench, capsys))

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.rig import ROOT
+from tests.rig import ROOT, checker
 from tests.rig.bench import Bench, epochs_of
 from tests.rig.faults import quick_beats
 from tests.rig.faults.deaths import HOOK
@@ -129,6 +129,30 @@ def test_a_node_that_is_lost_before_it_has_sent_the_files_of_an_ended_trial_is_a
     gates[1].open()
     held.let_go()
     script.succeeds()
+
+
+FULL = """
+import errno, os, sys
+from holdfast import tune
+
+def train(config):
+    if tune.get_context().get_attempt() == 1:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    tune.report({"epoch": 1})
+
+run = tune.RunConfig(
+    name="run", storage_path=sys.argv[1], failure_config=tune.FailureConfig(max_failures=1)
+)
+(result,) = tune.Tuner(tune.with_resources(train, {"cpu": 1}), run_config=run).fit()
+assert result.error is None
+"""
+
+
+def test_a_trial_that_met_a_full_disk_is_not_tried_again_on_that_node(bench: Bench) -> None:
+    bench.run(bench.write(FULL), str(bench.storage)).succeeds()
+    records = checker.records(bench.root)
+    first, second = (fields["nodes"] for name, _, fields in records if name == "Started")
+    assert first != second
 
 
 @pytest.mark.parametrize("over_pipe", [False, pytest.param(True, marks=pytest.mark.nightly)])

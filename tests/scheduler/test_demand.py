@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.experiment.control.scaling import ElasticSize, Scale
 from holdfast.scheduler.demand import Demand, demand
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.testing.rehearsal import Rehearsal, facts
@@ -30,7 +31,7 @@ def asked(run: Rehearsal) -> Demand:
 def test_the_search_could_use_nodes_before_it_has_suggested_anything() -> None:
     for samples, wanted in ((1, 1), (4, 1), (5, 2), (20, 5), (1000, 5), (-1, 5)):
         run = begun(FOUR, num_samples=samples)
-        assert asked(run) == Demand(wanted={"four": wanted}, idle=()), samples
+        assert (asked(run).wanted, asked(run).idle) == ({"four": wanted}, ()), samples
 
 
 def test_the_trials_of_a_grid_count() -> None:
@@ -60,10 +61,10 @@ def test_a_kind_that_says_nothing_has_room_for_one_until_a_node_has_joined() -> 
 def test_gpus_are_asked_for_only_by_those_who_need_them() -> None:
     run = begun(FOUR, GPUS, resources=None)
     run.suggest({"CPU": 1})
-    assert asked(run) == Demand(wanted={"four": 1, "gpus": 0}, idle=())
+    assert (asked(run).wanted, asked(run).idle) == ({"four": 1, "gpus": 0}, ())
     run.joins("a", {"CPU": 4.0}, kind="four")
     run.suggest({"GPU": 1})
-    assert asked(run) == Demand(wanted={"four": 1, "gpus": 1}, idle=())
+    assert (asked(run).wanted, asked(run).idle) == ({"four": 1, "gpus": 1}, ())
 
 
 def test_the_bundles_of_a_trial_need_as_many_nodes_as_their_strategy_says() -> None:
@@ -98,9 +99,20 @@ def test_a_node_that_nothing_needs_is_idle() -> None:
     for node in "abc":
         run.joins(node, {"CPU": 4.0})
     run.suggest()
-    assert asked(run) == Demand(wanted={"four": 1}, idle=("b", "c"))
+    assert (asked(run).wanted, asked(run).idle) == ({"four": 1}, ("b", "c"))
     run.is_leaving("b")
     assert asked(run).idle == ("c",)
+    assert asked(run).here == ("a", "c")
+
+
+def test_a_node_that_was_given_back_is_not_asked_for_again_while_it_is_ending() -> None:
+    run, size = begun(FOUR, num_samples=1), ElasticSize(1, 4, idle_s=0.0)
+    run.joins("a", {"CPU": 4.0})
+    run.joins("b", {"CPU": 4.0})
+    run.suggest()
+    assert size.look(asked(run), 0.0) == Scale(count=1, surplus=("b",))
+    run.is_leaving("b")
+    assert size.look(asked(run), 2.0) == Scale(count=1)
 
 
 def test_a_run_that_ends_asks_for_nothing_but_what_it_uses() -> None:
@@ -109,7 +121,7 @@ def test_a_run_that_ends_asks_for_nothing_but_what_it_uses() -> None:
     run.joins("b", {"CPU": 4.0})
     run.suggest()
     run.handle(EndOrdered(reason="budget"))
-    assert asked(run) == Demand(wanted={"four": 1}, idle=("b",))
+    assert (asked(run).wanted, asked(run).idle) == ({"four": 1}, ("b",))
 
 
 def test_a_large_cluster_is_asked_quickly() -> None:

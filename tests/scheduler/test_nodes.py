@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.scheduler.demand import demand
 from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Preempt, Release
-from holdfast.scheduler.events import CheckpointLost, SearchEnded
+from holdfast.scheduler.events import CheckpointLost, Raised, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.policy import (
     CloneTrial,
@@ -23,7 +23,7 @@ from holdfast.scheduler.snapshot import recalled, snapshot
 from holdfast.testing.invariants import check
 from holdfast.testing.rehearsal import Rehearsal, facts, through_journal
 from holdfast.trial.config import FailureConfig
-from holdfast.trial.errors import InvalidTransition
+from holdfast.trial.errors import Failure, InvalidTransition
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Status
 
@@ -180,6 +180,21 @@ def test_the_trials_of_a_node_that_will_leave_save_and_count_as_preempted() -> N
     assert error is not None
     assert error.kind == "preempted"
     assert where(run.joins("b")) == [("b",), ("b",)]
+
+
+def test_nothing_starts_on_a_node_whose_disk_was_full_just_now() -> None:
+    run = begun("a", "b", failure=FailureConfig(max_failures=1))
+    assert where([*run.suggest(), *run.suggest()]) == [("a",), ("a",)]
+    full = Failure(
+        kind="user", type_name="OSError", message="[Errno 28] No space left on device", node="a"
+    )
+    effects = run.handle(Raised(trial_id="t0", attempt=1, failure=full))
+    assert [one.trial_id for one in effects if isinstance(one, Preempt)] == ["t1"]
+    assert where(run.exits("t0")) == [("b",)]
+    run.fails("t1", kind="preempted")
+    assert where(run.exits("t1")) == [("b",)]
+    assert run.machine.cluster.nodes["a"].why == "its disk is full"
+    assert through_journal(run) == facts(run.machine)
 
 
 def test_nothing_starts_on_a_node_that_will_leave() -> None:

@@ -252,7 +252,7 @@ def hello(ticket: str, token: bytes, **other: object) -> dict[str, object]:
         "boot": "",
         "resources": {"CPU": 1.0},
         "gpus": [],
-        "disk_free_bytes": 1,
+        "disk_free_bytes": 1 << 30,
     }
     return {**facts, **other}
 

@@ -12,6 +12,7 @@ import pytest
 from holdfast.runtime.engines.agent_process import Job
 from holdfast.runtime.engines.local import LocalEngine
 from holdfast.runtime.engines.seated import Times
+from holdfast.runtime.errors import NoNodes
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import FleetSettings, host_name
 from tests.rig.free_tasks import free_tasks
@@ -51,6 +52,25 @@ async def test_a_node_that_is_killed_leaves_before_its_workers_exit() -> None:
         why = cause.partition(" (")[2].removesuffix(")")
         assert order[1:] == [["left", name, why], ["exit"]]
         wait_for_end(pid)
+
+
+async def test_a_node_without_room_on_its_disk_is_refused() -> None:
+    settings = FleetSettings(grace_s=2.0, least_free_bytes=1 << 60)
+    async with open_fleet(Agents(os.environ), settings) as (fleet, _, _):
+        with pytest.raises(NoNodes, match="DiskFull: there is no room"):
+            await fleet.open(OBEYING, b"")
+
+
+async def test_a_node_that_is_vacated_announces_its_end_and_leaves() -> None:
+    settings = FleetSettings(grace_s=0.5)
+    async with open_fleet(Agents(os.environ), settings) as (fleet, log, _):
+        await fleet.open(OBEYING, b"")
+        (name,) = log.nodes
+        for _ in range(2):
+            fleet.vacate(name, "its disk is full")
+        cause = "its announced time was over (its disk is full)"
+        assert await log.until("left") == ["left", name, cause]
+        assert [event[0] for event in log.events] == ["joined", "leaving", "left"]
 
 
 class CountedEngine(LocalEngine):
