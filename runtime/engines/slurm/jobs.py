@@ -245,8 +245,9 @@ def replaced_text(cause: str) -> str:
 def unwanted_text(cause: str) -> str:
     """Why no more jobs are submitted."""
     return (
-        f"Slurm: jobs of this run were cancelled {_ATTEMPTS} times in a row, so holdfast submits "
-        f"no more ({_first_sentence(cause)}). Restore the run to continue it"
+        f"Slurm: jobs of this run were cancelled {_ATTEMPTS} times without all of them running "
+        f"for {SOON_S:g} s in between, so holdfast submits no more ({_first_sentence(cause)}). "
+        f"Restore the run to continue it"
     )
 
 

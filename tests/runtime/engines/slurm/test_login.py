@@ -229,7 +229,7 @@ async def test_jobs_that_are_cancelled_again_and_again_are_not_replaced_without_
         assert await agent.says() == "terminated"
         agent.link.order("exit", 0, "oh", "no")
     told = await login.host.refusal_of()
-    assert told.startswith("Slurm: jobs of this run were cancelled 3 times in a row, so holdfast")
+    assert told.startswith("Slurm: jobs of this run were cancelled 3 times without all of them")
     assert len(login.host.warnings) == 2
     await login.is_empty()
 
