@@ -53,6 +53,10 @@ class Expected:
             return bounds
         return {f"TuneConfig(metric={self._metric!r})": self._metric, **bounds}
 
+    @property
+    def lacks_only_stoppers(self) -> bool:
+        return self.metric_seen and not any(name in self._stop for name in self.bounds)
+
     def _setting(self, name: str) -> str:
         if name in self._stop:
             return f"RunConfig(stop={{{name!r}: ...}})"

@@ -33,6 +33,7 @@ from holdfast.trial.events import (
 )
 from holdfast.trial.evolving import maker
 from holdfast.trial.lifecycle import forgiven
+from holdfast.trial.options import FOR_RAY
 from holdfast.trial.stopper import lookup, reaches
 from holdfast.trial.trial import Status, Stop, StopReason, Trial, evolve
 
@@ -60,13 +61,22 @@ def on_report(state: State, event: Reported) -> list[Effect]:
         effects += _warnings_of_first(state, trial, row)
     expected = state.expected
     if not expected.is_met and (text := expected.fault_in(row, event.metrics)):
-        effects += end(state, EndOrdered(reason="abort", message=text))
+        effects += _absent(state, text)
     if state.spec.has_stopper:
         effects.append(
             AskStopper(trial_id=event.trial_id, attempt=event.attempt, iteration=event.iteration)
         )
         return effects
     return effects + _judge(state, event.trial_id, row)
+
+
+def _absent(state: State, text: str) -> list[Effect]:
+    expected = state.expected
+    if not (state.spec.options.get(FOR_RAY) and expected.lacks_only_stoppers):
+        return end(state, EndOrdered(reason="abort", message=text))
+    warning = f"{' and '.join(expected.unseen)}: no report has this value, so it stops nothing"
+    expected.forgive()
+    return [Warn(text=warning)]
 
 
 def on_saved(state: State, event: Saved) -> list[Effect]:

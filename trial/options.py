@@ -18,6 +18,8 @@ from holdfast.trial.tuning import MODES
 
 # The option of a run that enforces the resource memory.
 ENFORCED = "enforce_memory"
+# The option of a run of a script written for Ray: what Ray only warns of does not end it.
+FOR_RAY = "for_ray"
 # The option of a run that says where trials run.
 CHDIR = "chdir_to_trial_dir"
 # How many trials the search makes; None for no limit.

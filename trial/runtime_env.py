@@ -10,6 +10,8 @@ from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
 _KNOWN: Final = ("env_vars", "working_dir")
+# Of a copy of working_dir, and of a server that makes it: there is neither.
+_MOOT: Final = ("excludes", "config", "eager_install")
 _WHY: Final = {
     "pip": "workers use the packages of the script's own environment: install them there",
     "uv": "workers use the packages of the script's own environment: install them there",
@@ -17,7 +19,6 @@ _WHY: Final = {
     "container": "workers run where the script runs: start the script in the container",
     "image_uri": "workers run where the script runs: start the script in the container",
     "py_modules": "put the modules into working_dir, or install them",
-    "excludes": "working_dir is used where it is and nothing is copied: leave it out",
 }
 
 
@@ -65,7 +66,7 @@ def runtime_env_of(given: Mapping[str, Any] | RuntimeEnv | None, *, where: str) 
     if not isinstance(given, Mapping):
         raise InvalidConfig(f"{where} must be a dict, not a {type(given).__name__}")
     for key in given:
-        if key not in _KNOWN:
+        if key not in (*_KNOWN, *_MOOT):
             reason = _WHY.get(key, f"use {' or '.join(_KNOWN)}")
             raise InvalidConfig(f"{where}: {key!r} is not supported: {reason}")
     return RuntimeEnv(

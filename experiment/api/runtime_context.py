@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Any
 
 from holdfast.experiment.worker.holdings import gpus_used, resources_of
 from holdfast.experiment.worker.session import Session, running
@@ -76,14 +77,38 @@ class RuntimeContext:
         return ""
 
     @property
-    def node_id(self) -> str:
+    def node_id(self) -> _Id:
         """As `get_node_id()`."""
-        return self.get_node_id()
+        return _Id(self.get_node_id())
 
     @property
-    def job_id(self) -> str:
+    def job_id(self) -> _Id:
         """As `get_job_id()`."""
-        return self.get_job_id()
+        return _Id(self.get_job_id())
+
+    @property
+    def worker_id(self) -> _Id:
+        """As `get_worker_id()`."""
+        return _Id(self.get_worker_id())
+
+
+class _Id(str):
+    """A text that has the method of Ray's ids."""
+
+    __slots__ = ()
+
+    def hex(self) -> str:
+        return self.encode().hex()
+
+
+class _GlobalWorker:
+    """What scripts read of `ray.worker.global_worker`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(get_runtime_context(), name.removeprefix("current_"))
+
+
+global_worker = _GlobalWorker()
 
 
 def get_runtime_context() -> RuntimeContext:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast import started_by_import
+from holdfast import ray_path, started_by_import
 from holdfast.assignable import checked
 from holdfast.experiment.control.machine_resources import host_resources
 from holdfast.experiment.folder.settings import Settings
@@ -67,6 +67,7 @@ class Tuner:
         found, space = wrap.find_trainable(trainable), dict(param_space or {})
         if isinstance(found, TrainLoop):
             found, space = found.in_space(space)
+            found, run_config = found.saving_by(run_config)
         self._request = Request(
             trainable=found,
             param_space=space,
@@ -408,7 +409,7 @@ class Tuner:
 
 
 def _errored(resume: bool, restart: bool) -> str:
-    if resume and restart:
+    if resume and restart and not ray_path.is_active():
         raise InvalidConfig(
             "resume_errored resumes from checkpoints, restart_errored starts from the beginning: "
             "choose one"

@@ -180,12 +180,13 @@ class ExperimentAnalysis:
         return {t.trial_id: dataframe([columns_of(row) for row in rows]) for t, rows in read}
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
-        """A line for each trial: its last row or, with `metric`, its row with the best value.
+        """A line for each trial: its last row or, with `metric` and `mode`, its row with the best
+        value.
 
         Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`. Raises
         PandasMissing, InvalidConfig, NoBestResult.
         """
-        return self._outcome.table(metric, mode)
+        return self._outcome.table(metric if mode is not None else None, mode)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
         """The config of each trial by trial id; with `prefix` flat, as in `config/net/width`."""
@@ -287,7 +288,8 @@ class ExperimentAnalysis:
         best = self.best_trial
         if best is None:
             return None
-        return self._outcome.result(self._trial(best)).metrics_dataframe
+        ((_, rows),) = self._outcome.rows([self._trial(best)])
+        return dataframe([columns_of(row) for row in rows])
 
     def _view(self, trial: Trial) -> AnalysedTrial:
         rows = partial(self._outcome.rows, [trial])

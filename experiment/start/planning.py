@@ -301,7 +301,7 @@ def _callbacks(request: Request, view: ProgressView) -> tuple[Callback, ...]:
     given = tuple(
         one
         for one in given_callbacks(request)
-        if not isinstance(one, Tracker) and not is_written_anyway(one)
+        if not is_written_anyway(one) and (not isinstance(one, Tracker) or one.is_here)
     )
     verbose = request.run.verbose or 0
     return (*given, ResultLines(verbose, view.message)) if verbose > 1 else given

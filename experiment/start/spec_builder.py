@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from holdfast import ray_path
 from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import ExperimentPlace
@@ -17,7 +18,7 @@ from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.global_numbers import drawn_seed
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.trial.options import ENFORCED
+from holdfast.trial.options import ENFORCED, FOR_RAY
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv
 from holdfast.trial.search_space.description import describe
@@ -72,6 +73,7 @@ def spec_of(
         options={
             **request.options(environment),
             **({ENFORCED: True} if settings.enforce_memory else {}),
+            **({FOR_RAY: True} if ray_path.is_active() else {}),
         },
     )
 

@@ -230,7 +230,7 @@ def jobs_of(callbacks: Sequence[Callback], shared: TrackerJob) -> list[TrackerJo
 
     Raises NotPicklable, naming the attribute that cannot be sent.
     """
-    trackers = [one for one in callbacks if isinstance(one, Tracker)]
+    trackers = [one for one in callbacks if isinstance(one, Tracker) and not one.is_here]
     return [
         replace(
             shared,

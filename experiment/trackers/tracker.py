@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
+from holdfast import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.described import Construction
 from holdfast.experiment.callbacks.callback import LoggerCallback
@@ -50,6 +52,15 @@ class TrackedTrial(TrialView):
         self.group = self.experiment_dir_name
         self.told = Told()
 
+    @classmethod
+    def of(cls, view: TrialView) -> TrackedTrial:
+        """The trial of a view, for a tracker that `is_here`."""
+        if isinstance(view, cls):
+            return view
+        found = cls(view._trial, view._surroundings, view.experiment_dir_name)
+        found.told = Told(attempt=view._trial.attempt, row=view._trial.iteration)
+        return found
+
     @property
     def stop_reason(self) -> str:
         """Why the trial has ended, as in `Result.stop_reason`; "interrupted" if it has not."""
@@ -59,6 +70,14 @@ class TrackedTrial(TrialView):
             return self._trial.stop.reason.value
         is_over = self._trial.status is Status.TERMINATED
         return (StopReason.UNKNOWN if is_over else StopReason.INTERRUPTED).value
+
+
+def _with_tracked(hook: Callable[..., None]) -> Callable[..., None]:
+    @wraps(hook)
+    def called(self: Tracker, iteration: int, trials: Any, trial: TrialView, **info: Any) -> None:
+        hook(self, iteration, trials, TrackedTrial.of(trial), **info)
+
+    return called
 
 
 class Tracker(LoggerCallback):
@@ -71,6 +90,12 @@ class Tracker(LoggerCallback):
 
     delays: ClassVar[RetryDelays] = RetryDelays()
     needs_trust: ClassVar[str] = "sends reports to the address in its arguments"
+
+    @property
+    def is_here(self) -> bool:
+        """True for a class of a script for Ray: it is called in the script's own process, as Ray
+        does, so that what it notes there is there. After a kill nothing is sent again."""
+        return ray_path.is_active() and not type(self).__module__.startswith("holdfast.")
 
     def check(self, environ: Mapping[str, str]) -> None:
         """Raise an error for a tracker that can never work: a missing library, a missing key.
@@ -111,3 +136,8 @@ class Tracker(LoggerCallback):
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out secrets, because a pickle may be stored in a file."""
         return {**self.__dict__, **dict.fromkeys(self.secrets())}
+
+
+for _hook in ("start", "restore", "save", "result", "complete", "error"):
+    _name = f"on_trial_{_hook}"
+    setattr(Tracker, _name, _with_tracked(getattr(LoggerCallback, _name)))

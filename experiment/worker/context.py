@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 from holdfast import ray_path
-from holdfast.experiment.worker.session import Session, TrialStopped, current
+from holdfast.experiment.worker.session import Session, TrialStopped, current, here
 from holdfast.experiment.worker.training.validation import ValidationTaskConfig
 from holdfast.experiment.worker.uploading import (
     UploadFn,
@@ -29,7 +29,8 @@ _KEYWORDS = (
 
 def get_context() -> TuneContext:
     """Facts about the running trial. Raises NotInTrial outside a trial."""
-    return TuneContext(current("tune.get_context()"))
+    session = here("tune.get_context()")
+    return _Outside() if session is None else TuneContext(session)
 
 
 class TrainContext:
@@ -108,6 +109,18 @@ class TuneContext(TrainContext):
     """Facts about the running trial: `TrainContext` under the name that Tune uses."""
 
 
+class _Outside(TuneContext):
+    """What a script for Ray gets outside a trial: one rank, and None for any other fact."""
+
+    def __init__(self) -> None:
+        """Without a session."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if not hasattr(TuneContext, name) or name.startswith("_"):
+            return super().__getattribute__(name)
+        return lambda: 1 if name.endswith("_size") else 0 if name.endswith("_rank") else None
+
+
 def _with_a_dict(call: Callable[P, None]) -> Callable[P, None]:
     """Explain a call such as `report(loss=0.3)` or `report(0.3, step)`, which other libraries
     have. In a script that imports `ray`, `report(loss=0.3)` is `report({"loss": 0.3})`, as it was
@@ -176,7 +189,8 @@ def report(
             f"report() takes one dict of metrics, not {metrics!r:.100}. Pass all metrics in one "
             f"dict: report({{'loss': ...}})"
         )
-    session = current("tune.report()")
+    if (session := here("tune.report()")) is None:
+        return
     given = checkpoint
     if checkpoint is None and session.waiting is not None:
         checkpoint, session.waiting = session.waiting, None
@@ -208,7 +222,8 @@ def get_checkpoint() -> Checkpoint | None:
 
     Raises NotInTrial outside a trial.
     """
-    return current("tune.get_checkpoint()").checkpoint()
+    session = here("tune.get_checkpoint()")
+    return None if session is None else session.checkpoint()
 
 
 def staging_directory() -> str:

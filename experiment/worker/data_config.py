@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -9,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from holdfast.experiment.worker.objects import ObjectRef, get
 from holdfast.experiment.worker.rank_session import RankSession
-from holdfast.experiment.worker.session import current
+from holdfast.experiment.worker.session import here
 from holdfast.syncer.errors import StorageError
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -18,6 +19,7 @@ from holdfast.trial.values import Path, key_name
 
 TRAIN_DATASET_KEY = "train"
 """The key of the training data in the `datasets` of a trainer."""
+_WORKERS = ("worker_handles", "worker_node_ids")  # parameters of Ray's `configure`
 
 
 @runtime_checkable
@@ -31,16 +33,37 @@ class Dealt(Protocol):
         """The part of one rank. Raises as `check` does."""
 
 
+class ExecutionOptions:
+    """Settings of Ray's engine for datasets: each can be set, and none has an effect."""
+
+    def __init__(self, **options: Any) -> None:
+        self.__dict__.update(options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Groups of settings are there without being made: `options.resource_limits.cpu = 2`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.__dict__.setdefault(name, ExecutionOptions())
+
+
 class DataConfig:
     """Says which of a trainer's `datasets` are split among its ranks; every rank gets the others
     whole.
 
-    `datasets_to_split`: "all", or a list of names.
+    `datasets_to_split`: "all", or a list of names. The other parameters have no effect. A subclass
+    may override `configure`.
 
     Raises InvalidConfig for anything else.
     """
 
-    def __init__(self, datasets_to_split: Literal["all"] | Sequence[str] = "all") -> None:
+    datasets_to_split: Literal["all"] | Sequence[str] = "all"
+
+    def __init__(
+        self,
+        datasets_to_split: Literal["all"] | Sequence[str] = "all",
+        execution_options: object = None,
+        enable_shard_locality: bool = True,
+    ) -> None:
         is_list = isinstance(datasets_to_split, Sequence) and not isinstance(
             datasets_to_split, str
         )
@@ -75,7 +98,21 @@ class DataConfig:
         """Whether each rank gets a part of the dataset `name`, rather than all of it."""
         return self.datasets_to_split == "all" or name in self.datasets_to_split
 
-    def configure(self, datasets: Mapping[str, Any], world_size: int) -> list[dict[str, Any]]:
+    def shards(self, datasets: Mapping[str, Any], world_size: int) -> list[dict[str, Any]]:
+        """The result of `configure`, of a subclass as well that takes the parameters of Ray's
+        documentation: handles and node ids of workers, which are None here."""
+        takes = inspect.signature(self.configure).parameters
+        nobody = {name: [None] * world_size for name in _WORKERS if name in takes}
+        return self.configure(datasets, world_size, **nobody)
+
+    @staticmethod
+    def default_ingest_options() -> ExecutionOptions:
+        """Options for `execution_options`."""
+        return ExecutionOptions()
+
+    def configure(
+        self, datasets: Mapping[str, Any], world_size: int, *args: Any, **kwargs: Any
+    ) -> list[dict[str, Any]]:
         """For each rank, the results of `get_dataset_shard` by name.
 
         A dataset is anything that can be iterated over, a function that returns such a thing, or
@@ -109,7 +146,7 @@ def get_dataset_shard(dataset_name: str | None = None) -> Any:
 
     Raises NotInTrial outside a trainer's loop, TuneError for an unknown name.
     """
-    session = current("train.get_dataset_shard()")
+    session = here("train.get_dataset_shard()")
     shards = session.shards if isinstance(session, RankSession) else {}
     if not shards:
         return None

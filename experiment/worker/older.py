@@ -6,10 +6,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from holdfast import ray_path
-from holdfast.experiment.worker.session import NotInTrial, Session, current
+from holdfast.experiment.worker.session import Session, here, running
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 _PARAMETER: Final = "checkpoint_dir"
@@ -22,7 +23,10 @@ def checkpoint_dir(step: Any) -> Iterator[str]:
 
     Raises NotInTrial outside a trial.
     """
-    session = current("tune.checkpoint_dir()")
+    if (session := here("tune.checkpoint_dir()")) is None:
+        with TemporaryDirectory() as unused:
+            yield unused
+        return
     folder = str(session.staging_directory())
     yield folder
     session.waiting = Checkpoint.from_directory(folder)
@@ -30,11 +34,7 @@ def checkpoint_dir(step: Any) -> Iterator[str]:
 
 def is_session_enabled() -> bool:
     """Whether the caller runs in a trial."""
-    try:
-        current("tune.is_session_enabled()")
-    except NotInTrial:
-        return False
-    return True
+    return running() is not None
 
 
 @contextmanager

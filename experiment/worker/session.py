@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from holdfast import ray_path
 from holdfast.experiment.folder.layout import STAGING
 from holdfast.experiment.worker.job import Assignment, Job, Machine
 from holdfast.experiment.worker.metrics import plain_metrics, sendable
@@ -354,6 +356,8 @@ class Session:
 
 
 _current: list[Session] = []
+_told: set[str] = set()
+_log = logging.getLogger("holdfast")
 
 
 def enter(session: Session) -> None:
@@ -368,6 +372,17 @@ def leave() -> None:
 def running() -> Session | None:
     """The session of this process; None outside a trial."""
     return _current[0] if _current else None
+
+
+def here(caller: str) -> Session | None:
+    """As `current`; but a script for Ray, which calls its function without Tune as well, gets a
+    warning and None outside a trial."""
+    if running() is not None or not ray_path.is_active():
+        return current(caller)
+    if caller not in _told:
+        _told.add(caller)
+        _log.warning("%s does nothing outside a trial", caller)
+    return None
 
 
 def current(caller: str) -> Session:

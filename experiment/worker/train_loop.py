@@ -17,6 +17,7 @@ from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.training.validation import ValidationConfig
 from holdfast.experiment.worker.wrap import check_has_run, check_runs
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.scaling import ScalingConfig
@@ -116,8 +117,9 @@ class TrainLoop:
 
         Raises InvalidConfig for anything but parameters of a trainer.
         """
+        own = getattr(self.function, "in_space", ())
         for name in space:
-            if name not in _SPACE:
+            if name not in (*_SPACE, *own):
                 raise InvalidConfig(
                     f"param_space of a {self.name} has {', '.join(map(repr, _SPACE))}, not "
                     f"{name!r}: put what the loop reads from its config into "
@@ -125,6 +127,7 @@ class TrainLoop:
                 )
         config = _dict_in(space, LOOP_CONFIG)
         whole: dict[str, Any] = {LOOP_CONFIG: {**self.config, **config}}
+        whole |= {name: space[name] for name in own if name in space}
         if DATASETS in space:
             whole[DATASETS] = dict(_dict_in(space, DATASETS))
         if SCALING not in space:
@@ -132,6 +135,15 @@ class TrainLoop:
         scaling = space[SCALING]
         whole[SCALING] = scaling.chosen if isinstance(scaling, ScalingConfig) else scaling
         return replace(self, scales=True), whole
+
+    def saving_by(self, run: RunConfig | None) -> tuple[Self, RunConfig | None]:
+        """This loop with the frequency of checkpoints in a Tuner's RunConfig, if the loop is one
+        that saves by itself, and the RunConfig without it."""
+        saving_by = getattr(self.function, "saving_by", None)
+        if saving_by is None or run is None:
+            return self, run
+        function, run = saving_by(run)
+        return replace(self, function=function), run
 
     def scaling_of(self, config: Mapping[str, Any]) -> ScalingConfig:
         """The ScalingConfig of a trial with this config. Raises InvalidConfig."""
@@ -186,8 +198,10 @@ class TrainLoop:
         session.begin_from(self.start)
         session.validate = None if self.validation is None else self.validation.run
         datasets = {**self.datasets, **config.get(DATASETS, {})}
-        session.shards = self.data_config.configure(datasets, rank.world_size)[rank.rank]
+        session.shards = self.data_config.shards(datasets, rank.world_size)[rank.rank]
         given = self.config if self.is_renewed else config.get(LOOP_CONFIG, self.config)
+        if (chosen := getattr(self.function, "chosen", None)) is not None:
+            given = {**given, **chosen(config)}
         with self.backend.joined(rank):
             arguments = (dict(given),) if _takes(self.function, {}) else ()
             check_has_run(self.function(*arguments))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from holdfast.experiment.worker.session import running
 from holdfast.experiment.worker.step_counts import StepCounts
@@ -40,6 +40,14 @@ class SavedCheckpoint(Checkpoint):
         return self.path
 
 
+_OLDER: Final = {
+    "_iteration": "training_iteration",
+    "_time_total": "time_total_s",
+    "_timesteps_total": "timesteps_total",
+    "_episodes_total": "episodes_total",
+}
+
+
 class Trainable:
     """Base class: `setup` once, `step` for each iteration, `save_checkpoint` and
     `load_checkpoint`.
@@ -52,6 +60,12 @@ class Trainable:
         self._counts = self._restored_at = StepCounts()
         self._last_result: dict[str, Any] | None = None
         self.setup(dict(self.config))
+
+    def __getattr__(self, name: str) -> Any:
+        """What classes of 2019 to 2023 read of Ray's."""
+        if name not in _OLDER:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._counts, _OLDER[name])
 
     # -- for the subclass ------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, cast, runtime_checkable
 
+from holdfast import ray_path
 from holdfast.experiment.worker.trainable import Trainable
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig
@@ -46,6 +47,8 @@ def find_trainable(trainable: Any) -> Any:
             raise InvalidConfig(
                 f"no trainable is registered as {trainable!r} (registered: {known}): call "
                 f"register_trainable({trainable!r}, ...) first"
+                + ". RLlib's algorithms need Ray itself: holdfast has no reinforcement learning"
+                * ray_path.is_active()
             )
         trainable = _registered[trainable]
     if isinstance(trainable, SupportsAsTrainable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Self
 
 from holdfast.dataclass import dataclass
 from holdfast.described import Described
@@ -52,6 +52,17 @@ class Sharing:
 
     get_live_trials = get_trials
 
+    @property
+    def _resource_updater(self) -> Self:
+        """The example of Ray's documentation asks this for `get_num_cpus()`."""
+        return self
+
+    def get_num_cpus(self) -> float:
+        return self.total_resources.get("CPU", 0)
+
+    def get_num_gpus(self) -> float:
+        return self.total_resources.get("GPU", 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingTerms:
@@ -61,6 +72,11 @@ class SharingTerms:
     base_trial_resources: PlacementGroupFactory
     metric: str | None = None
     mode: str | None = None
+
+    @property
+    def _base_trial_resources(self) -> PlacementGroupFactory:
+        """So the example of Ray's documentation names it."""
+        return self.base_trial_resources
 
 
 Allocated = PlacementGroupFactory | Mapping[str, float] | None

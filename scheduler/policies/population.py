@@ -33,6 +33,7 @@ from holdfast.scheduler.policy import (
 from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.domains import below
 from holdfast.trial.errors import require
+from holdfast.trial.options import FOR_RAY
 from holdfast.trial.trial import Status, Trial
 
 
@@ -142,7 +143,7 @@ class Population(Judging):
             member.good_from = 0 if is_best else trial.iteration
         self._members.update(trial)
         if not trial.checkpoints and not view.spec.saves_when_told:
-            return [Abort(message=self._saves_nothing(trial, time))]
+            return self._without_checkpoint(view, self._saves_nothing(trial, time))
         if self._synch:
             return [PauseTrial(trial_id=trial_id)]
         if is_worst and (change := self._take_over(view, trial)):
@@ -270,6 +271,12 @@ class Population(Judging):
     def _resume_paused(self, most: int | None = None) -> list[Decision]:
         paused = self._members.paused(most)
         return [UnpauseTrial(trial_id=trial_id) for trial_id in paused]
+
+    def _without_checkpoint(self, view: View, text: str) -> list[Decision]:
+        if not view.spec.options.get(FOR_RAY):
+            return [Abort(message=text)]
+        told, self._has_told = self._has_told, True
+        return [] if told else [Tell(text=f"{text}. Until then its trials only run to their end")]
 
     def _warn_if_never_compared(self, trial: Trial) -> Sequence[Decision]:
         """Warn once if the interval is longer than the trials: then the scheduler does nothing."""

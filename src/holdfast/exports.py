@@ -31,7 +31,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast.data": {
         "holdfast.data.aggregate": "aggregate",
         "holdfast.data.dataset": "Dataset",
-        "holdfast.data.engine": "ActorPoolStrategy DataContext TaskPoolStrategy",
+        "holdfast.data.engine": "ActorPoolStrategy DataContext ExecutionResources TaskPoolStrategy",
         "holdfast.data.errors": "DatasetGone",
         "holdfast.data.expressions": "expressions",
         "holdfast.data.iterator": "DataIterator",
@@ -39,6 +39,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.data.methods.grouped": "GroupedData",
         "holdfast.data.preprocessors": "Preprocessor preprocessors",
         "holdfast.data.reading": "read_binary_files read_csv read_images read_json read_parquet read_text",
+        "holdfast.experiment.worker.data_config": "ExecutionOptions",
     },
     "holdfast.data.preprocessors": {
         "holdfast.data.preprocessors.base": "Preprocessor PreprocessorNotFittedException",

@@ -99,6 +99,14 @@ REPLACED_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "window": "iter_batches(): files are read on demand",
         "with_columns": "with_column(name, expression) for each",
     },
+    "RunPerTrial": {
+        "mlflow_util": "mlflow.tracking.MlflowClient(), with self._trial_runs[trial] as the id of "
+        "the trial's run",
+        **dict.fromkeys(
+            ("_trial_logging_actors", "_trial_processes", "_trial_queues"),
+            "self._trial_runs[trial], which is W&B's run",
+        ),
+    },
     "Result": {"log_dir": "result.path"},
     "ResultGrid": {
         "_experiment_analysis": "results.analysis",

@@ -122,6 +122,13 @@ class Checkpoint:
         return self._location.path
 
     @property
+    def value(self) -> str:
+        """A folder with its files, for scripts for Ray up to 2.6; `dir_or_data`, too."""
+        return self.to_directory()
+
+    dir_or_data = value
+
+    @property
     @short
     def filesystem(self) -> pyarrow.fs.FileSystem:
         """The pyarrow filesystem of the directory, created on first use."""

@@ -73,8 +73,8 @@ def test_a_class_is_made_once_in_a_process_that_needs_it(ds: data.Dataset) -> No
 
 def test_a_function_may_yield_its_batch_in_parts(ds: data.Dataset) -> None:
     def halves(batch: dict[str, Any]) -> Any:
-        for at in (0, 1):
-            yield {"x": batch["x"][at * 2 : at * 2 + 2] + 1}
+        for half in np.array_split(batch["x"], 2):
+            yield {"x": half + 1}
 
     assert xs(ds.map_batches(halves)) == list(range(1, 13))
 
@@ -214,3 +214,70 @@ def test_a_method_that_is_not_there_says_what_to_use(ds: data.Dataset) -> None:
             getattr(ds, name)
     with pytest.raises(AttributeError, match=r"has no attribute 'nonsense'$"):
         _ = ds.nonsense
+
+
+def test_map_batches_may_change_the_number_of_rows(ds: data.Dataset) -> None:
+    def odd(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[frame["x"] % 2 == 1]
+
+    kept = ds.map_batches(odd, batch_format="pandas")
+    wanted = [row["x"] for row in ds.take_all() if row["x"] % 2]
+    assert (kept.count(), [row["x"] for row in kept.take_all()]) == (len(wanted), wanted)
+    assert [row["x"] for row in kept.iter_rows()] == xs(kept) == wanted
+    assert [row["x"] for row in kept.limit(2).take_all()] == wanted[:2]
+    assert [row["x"] for row in kept.filter(lambda row: row["x"] > 4).take()] == wanted[2:]
+    assert [part.count() for part in kept.train_test_split(2)] == [len(wanted) - 2, 2]
+    shards = [kept.deal(rank, 2) for rank in range(2)]
+    assert sorted(row["x"] for shard in shards for row in shard.iter_rows()) == wanted
+    twice = ds.map_batches(lambda batch: {"x": np.repeat(batch["x"], 2)})
+    assert twice.union(kept.select_columns("x")).count() == 2 * ds.count() + len(wanted)
+
+
+def test_a_number_of_rows_that_changes_late_is_no_wrong_count() -> None:
+    late = data.range(1000).map_batches(lambda batch: {"id": batch["id"][batch["id"] < 900]})
+    with pytest.raises(
+        InvalidConfig, match=r"map_batches\(<lambda>\) returned .* materialize\(\)"
+    ):
+        list(late.iter_batches())
+    assert (late.count(), len(late.take_all())) == (900, 900)
+    assert sum(len(batch["id"]) for batch in late.iter_batches()) == 900  # now it is known
+
+
+@pytest.mark.parametrize("shuffled", ["random_shuffle", "randomize_block_order"])
+def test_materialize_fixes_the_order_of_epochs(shuffled: str) -> None:
+    made = getattr(data.range(50), shuffled)(seed=1).materialize().iterator()
+    first, second = ([row["id"] for row in made.iter_rows()] for _ in range(2))
+    assert first == second
+    assert sorted(first) == list(range(50)) != first
+
+
+def test_lists_of_rows_stay_lists_and_arrays_arrays() -> None:
+    rows = [{"ids": [1, 2]}, {"ids": [3]}, {"ids": []}]
+    ds = data.from_items(rows)
+    assert ds.take_all() == list(ds.iter_rows()) == rows
+    padded = ds.map(lambda row: {"ids": row["ids"] + [0] * (2 - len(row["ids"]))})
+    assert [row["ids"] for row in padded.take_all()] == [[1, 2], [3, 0], [0, 0]]
+    made = ds.map(lambda row: {"ids": np.asarray(row["ids"])})
+    for found in (made, made.materialize(), made.map(lambda row: {"ids": row["ids"] * 2})):
+        assert all(isinstance(row["ids"], np.ndarray) for row in found.take_all())
+    ragged = ds.map_batches(lambda batch: {"n": [list(ids) * 2 for ids in batch["ids"]]})
+    assert [len(row["n"]) for row in ragged.take_all()] == [4, 2, 0]
+    assert [len(one) for one in ragged.take_batch(3)["n"]] == [4, 2, 0]
+
+
+def test_columns_of_a_frame_may_hold_arrays() -> None:
+    frame = pd.DataFrame(
+        {
+            "vector": [np.ones(3), np.zeros(3)],
+            "image": [np.ones((2, 2)), np.zeros((2, 2))],
+            "nested": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]],
+            "n": [0, 1],
+        }
+    )
+    ds = data.from_pandas(frame)
+    assert ds.columns() == ["vector", "image", "nested", "n"]
+    (batch,) = ds.iter_batches(batch_size=2)
+    assert (batch["vector"].shape, batch["image"].shape) == ((2, 3), (2, 2, 2))
+    assert [np.array(one, dtype=np.uint8).sum() for one in batch["nested"]] == [10, 26]
+    again = ds.map_batches(lambda frame: frame, batch_format="pandas")
+    assert again.take_batch(2)["image"].sum() == 4

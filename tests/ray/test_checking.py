@@ -126,11 +126,15 @@ def test_a_script_that_only_imports_what_is_missing_is_fine(
 
 
 @pytest.mark.parametrize("text", ["def", None])
-def test_a_file_that_is_no_script_is_an_error(
+def test_a_file_that_is_no_script_does_not_end_the_check_of_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
 ) -> None:
     path = tmp_path / "script.py"
     if text is not None:
         path.write_text(text)
-    assert main(["ray", "--check", str(path)]) == 2
-    assert f"{path} cannot be read as a script" in capsys.readouterr().err
+    other = tmp_path / "other.py"
+    other.write_text("from ray import tune\ntune.report(loss=1)")
+    assert main(["ray", "--check", str(path), str(other)]) == 2
+    said = capsys.readouterr()
+    assert f"{path} cannot be read as a script" in said.err
+    assert f"{other}: 0 the same, 1 different, 0 missing" in said.out

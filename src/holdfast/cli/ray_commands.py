@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.printing import SOUND, WRONG, say_json
+from holdfast.cli.printing import MISUSED, SOUND, WRONG, say_json
 from holdfast.ray_names.checking import Finding, check
 from holdfast.ray_names.running import run_script
 from holdfast.ray_names.states import State
@@ -35,11 +35,17 @@ def perform(given: argparse.Namespace) -> int:
 
 
 def _check(file: Path, *, as_json: bool) -> int:
-    """Print what a script uses. Returns 1 if something that it uses is missing."""
+    """Print what a script uses. Returns 1 if something that it uses is missing, 2 if the file is no
+    script."""
     try:
         found = check(file.read_bytes(), str(file))
     except (OSError, SyntaxError, ValueError) as error:
-        raise InvalidConfig(f"{file} cannot be read as a script: {error}") from error
+        text = f"{file} cannot be read as a script: {error}"
+        if as_json:
+            say_json({"file": str(file), "error": text})
+        else:
+            print(text, file=sys.stderr)
+        return MISUSED
     if as_json:
         say_json({"file": str(file), **_as_json(found)})
     else:

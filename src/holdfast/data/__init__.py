@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.data.dataset import Dataset as Dataset
     from holdfast.data.engine import ActorPoolStrategy as ActorPoolStrategy
     from holdfast.data.engine import DataContext as DataContext
+    from holdfast.data.engine import ExecutionResources as ExecutionResources
     from holdfast.data.engine import TaskPoolStrategy as TaskPoolStrategy
     from holdfast.data.errors import DatasetGone as DatasetGone
     from holdfast.data.iterator import DataIterator as DataIterator
@@ -32,5 +33,6 @@ if TYPE_CHECKING:
     from holdfast.data.reading import read_json as read_json
     from holdfast.data.reading import read_parquet as read_parquet
     from holdfast.data.reading import read_text as read_text
+    from holdfast.experiment.worker.data_config import ExecutionOptions as ExecutionOptions
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from holdfast.trial.errors import InvalidConfig
+
+# Says of a column of lists that its rows were arrays, of unequal shapes.
+ARRAYS: Final = {"holdfast": "arrays"}
 
 
 def view_of(column: Any) -> Any:
@@ -45,7 +48,37 @@ def array_of(column: Any) -> Any:
         views = [view_of(pa.chunked_array([chunk])) for chunk in column.chunks]
         if views and all(view is not None for view in views):
             return np.concatenate(views)
+    if is_list(column.type) and is_list(column.type.value_type):
+        return stacked([even(value) for value in column.to_pylist()])
     return column.to_numpy(zero_copy_only=False)
+
+
+def is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return any(is_one(kind) for is_one in (pa.types.is_list, pa.types.is_large_list))
+
+
+def even(values: Any) -> Any:
+    """An array of the values, or one of objects if they have unequal lengths."""
+    import numpy as np
+
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return stacked([even(value) for value in values])
+
+
+def stacked(arrays: list[Any]) -> Any:
+    """Arrays of one shape and type as one array, and others as an array of objects."""
+    import numpy as np
+
+    if len({(array.shape, array.dtype) for array in arrays}) == 1:
+        return np.stack(arrays)
+    found = np.empty(len(arrays), dtype=object)
+    for at, array in enumerate(arrays):
+        found[at] = array
+    return found
 
 
 def plain(column: Any) -> Any:
@@ -75,7 +108,34 @@ def table_of(columns: Mapping[str, Any]) -> Any:
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name}: {count}" for name, count in lengths.items())
         raise InvalidConfig(f"the columns of a dataset must have the same length, not {listed}")
-    return pa.table(made)
+    fields = [
+        pa.field(name, column.type, metadata=ARRAYS if _are_arrays(values) else None)
+        for (name, column), values in zip(made.items(), columns.values(), strict=True)
+    ]
+    return pa.table(list(made.values()), schema=pa.schema(fields))
+
+
+def frame_table(frame: Any) -> Any:
+    """The table of a DataFrame. Columns whose cells are arrays are those of `table_of`."""
+    import pyarrow as pa
+
+    names = frame.columns if frame.columns.is_unique else ()
+    own = {name: list(frame[name]) for name in names if _are_arrays(frame[name])}
+    table = pa.Table.from_pandas(frame.drop(columns=list(own)), preserve_index=False)
+    if not own:
+        return table
+    made = table_of(own)
+    found = {str(name): made if name in own else table for name in names}
+    return pa.table(
+        [each.column(name) for name, each in found.items()],
+        schema=pa.schema([each.field(name) for name, each in found.items()]),
+    )
+
+
+def _are_arrays(values: Any) -> bool:
+    """True for a column of objects, each of which is an array."""
+    is_column = isinstance(values, (list, tuple)) or str(getattr(values, "dtype", "")) == "object"
+    return is_column and len(values) > 0 and all(getattr(one, "ndim", 0) for one in values)
 
 
 def _arrow(name: str, values: Any) -> Any:
@@ -84,7 +144,8 @@ def _arrow(name: str, values: Any) -> Any:
 
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
-    items = values if isinstance(values, np.ndarray) else _stacked(list(values))
+    is_array = isinstance(values, np.ndarray) and values.dtype != object
+    items = values if is_array else _stacked(list(values))
     try:
         if isinstance(items, np.ndarray) and items.ndim > 1:
             return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(items))

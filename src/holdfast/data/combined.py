@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.data.batches import Chunk, RowPiece
-from holdfast.data.formats import Mapped, as_arrow, mapped
+from holdfast.data.formats import Mapped, applied, as_arrow, concatenated, rows_of
 from holdfast.data.order import parts_of
 from holdfast.data.sources import Source, TableSource
 from holdfast.dataclass import dataclass
@@ -16,37 +16,32 @@ from holdfast.trial.errors import InvalidConfig
 _ROWS_AT_ONCE = 4096
 
 
-def concatenated(tables: Sequence[Any]) -> Any:
-    """One table, with a type for each column that holds the values of all.
-
-    Raises InvalidConfig if there is none.
-    """
-    import pyarrow as pa
-
-    try:
-        return pa.concat_tables(tables)
-    except pa.ArrowInvalid:
-        try:
-            return pa.concat_tables(tables, promote_options="permissive")
-        except pa.ArrowException as error:
-            raise InvalidConfig(f"rows of different columns or types: {error}") from error
-
-
 def mapped_tables(source: Source, maps: tuple[Mapped, ...]) -> Iterator[Any]:
     """All rows in stored order, after `maps`; a block, or with `maps` 4,096 rows, at once."""
-    for block, size in enumerate(source.sizes):
-        if size:
-            yield from _mapped(source.read(block, 0, size), maps)
+    for table in _blocks(source):
+        yield from _mapped(table, maps)
+
+
+def keeps_rows(source: Source, maps: tuple[Mapped, ...]) -> bool:
+    """True if `maps` return a row for each row. Calls them until they do not."""
+    pieces = (piece for table in _blocks(source) for piece in _pieces(table))
+    return all(rows_of(applied(maps, [piece])) == len(piece) for piece in pieces)
+
+
+def _blocks(source: Source) -> Iterator[Any]:
+    return (source.read(block, 0, size) for block, size in enumerate(source.sizes) if size)
 
 
 def _mapped(table: Any, maps: tuple[Mapped, ...]) -> Iterator[Any]:
     if not maps:
-        yield table
-        return
+        return iter((table,))
+    return (as_arrow(applied(maps, [piece])) for piece in _pieces(table))
+
+
+def _pieces(table: Any) -> Iterator[RowPiece]:
     chunk = Chunk(table.combine_chunks())
     for at in range(0, table.num_rows, _ROWS_AT_ONCE):
-        piece = RowPiece(chunk, None, at, min(at + _ROWS_AT_ONCE, table.num_rows))
-        yield as_arrow(mapped(maps, [piece]))
+        yield RowPiece(chunk, None, at, min(at + _ROWS_AT_ONCE, table.num_rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

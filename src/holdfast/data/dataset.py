@@ -7,8 +7,9 @@ from dataclasses import field, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
+from holdfast.data.combined import keeps_rows, mapped_tables
 from holdfast.data.errors import check_seed
-from holdfast.data.formats import Mapped
+from holdfast.data.formats import PYARROW, Mapped, concatenated
 from holdfast.data.iterating import PassPlan
 from holdfast.data.iterator import DataIterator
 from holdfast.data.methods.changing import Changing
@@ -21,6 +22,18 @@ from holdfast.data.sources import Source, TableSource
 from holdfast.dataclass import dataclass
 from holdfast.replaced import explained_attribute
 from holdfast.trial.errors import InvalidConfig
+
+
+class Known:
+    """The first `kept` rows of a dataset have one row each after its functions, or `source` has
+    all results. Not pickled."""
+
+    def __init__(self) -> None:
+        self.kept = 0
+        self.source: Source | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Known, ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -38,6 +51,7 @@ class Dataset(Changing, Combining, Summing, Writing):
     source: Source = field()
     shuffle: Shuffle | None = None
     maps: tuple[Mapped, ...] = ()
+    known: Known = field(default_factory=Known)
 
     def __getattr__(self, name: str) -> Any:
         return explained_attribute(self, name)
@@ -55,7 +69,18 @@ class Dataset(Changing, Combining, Summing, Writing):
 
     def over(self, source: Source, maps: Sequence[Mapped] = ()) -> Dataset:
         shuffle = self.shuffle and replace(self.shuffle, window=source.window)
-        return replace(self, source=source, shuffle=shuffle, maps=tuple(maps))
+        return replace(self, source=source, shuffle=shuffle, maps=tuple(maps), known=Known())
+
+    def exact(self, rows: int | None = None) -> Dataset:
+        known, all_rows = self.known, sum(self.source.sizes)
+        wanted = all_rows if rows is None else min(rows, all_rows)
+        if known.kept < wanted and any(one.is_free for one in self.maps):
+            if keeps_rows(self.source.part(0, wanted), self.maps):
+                known.kept = wanted
+            else:
+                table = concatenated(list(mapped_tables(self.source, self.maps)))
+                known.kept, known.source = all_rows, TableSource(table.combine_chunks())
+        return self if known.source is None else self.over(known.source)
 
     def in_order(self) -> Dataset:
         return replace(self, shuffle=None)
@@ -80,7 +105,8 @@ class Dataset(Changing, Combining, Summing, Writing):
 
     def part(self, start: int, stop: int) -> Dataset:
         """Rows `start` to `stop`, without those at `stop` and after."""
-        return self.over(self.source.part(start, stop), self.maps)
+        now = self.exact()
+        return now.over(now.source.part(start, stop), now.maps)
 
     @without_scheduling
     def split(self, n: int, *, equal: bool = False, **ray_remote_args: Any) -> list[Dataset]:
@@ -159,16 +185,20 @@ class Dataset(Changing, Combining, Summing, Writing):
             return self.drawn(last, number, self.codes(stratify))
         if not shuffle:
             return self.part(0, rows - last), self.part(rows - last, rows)
-        if not isinstance(self.source, TableSource):
-            return self.drawn(last, number)
-        table = self.source.read(0, 0, rows).take(permutation(rows, number))
-        whole = replace(self, source=TableSource(table))
+        now = self.exact()
+        if not isinstance(now.source, TableSource):
+            return now.drawn(last, number)
+        table = now.source.read(0, 0, rows).take(permutation(rows, number))
+        whole = now.over(TableSource(table), now.maps)
         return whole.part(0, rows - last), whole.part(rows - last, rows)
 
     def materialize(self) -> Dataset:
-        """The same rows in memory, after `map_batches`; still shuffled in each epoch."""
-        made = Dataset(source=TableSource(self.to_arrow()))
-        return made if self.shuffle is None else made.random_shuffle(seed=self.shuffle.seed)
+        """The same rows in memory, after `map_batches`, in one order for all epochs: that of
+        epoch 0 if they are shuffled."""
+        if self.shuffle is None or not self.count():
+            return self.over_table(self.to_arrow())
+        batches = self.iter_batches(batch_size=None, batch_format=PYARROW)
+        return self.over_table(concatenated(list(batches)))
 
     # -- what experiment.data_config knows of it --
 
@@ -180,7 +210,7 @@ class Dataset(Changing, Combining, Summing, Writing):
     def check(self, ranks: int) -> None:
         """Raises InvalidConfig if not every rank would have a row, DatasetGone if files are
         missing."""
-        rows = self.count()
+        rows = sum(self.source.sizes)
         if not rows:
             raise InvalidConfig("it has no rows")
         if rows < ranks:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from holdfast.experiment.worker.data_config import ExecutionOptions
 
-class DataContext:
+
+class DataContext(ExecutionOptions):
     """Any attribute can be set. A dataset is read in the process that needs its rows."""
 
     _current: Self | None = None
-
-    def __init__(self, **settings: Any) -> None:
-        self.__dict__.update(settings)
 
     @classmethod
     def get_current(cls) -> Self:
@@ -19,8 +18,9 @@ class DataContext:
         cls._current = cls._current or cls()
         return cls._current
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.__dict__[name] = value
+
+class ExecutionResources(ExecutionOptions):
+    __doc__ = ExecutionOptions.__doc__
 
 
 class _Strategy:

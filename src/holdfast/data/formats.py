@@ -7,11 +7,12 @@ from dataclasses import field
 from typing import Any, Final
 
 from holdfast.data.batches import Rows, arrays, as_table, count_of
-from holdfast.data.columns import array_of, table_of
+from holdfast.data.columns import ARRAYS, array_of, even, frame_table, table_of
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
 NUMPY, PANDAS, PYARROW = "numpy", "pandas", "pyarrow"
+_MARK: Final = {key.encode(): value.encode() for key, value in ARRAYS.items()}
 _NAMES: Final = {"numpy": NUMPY, "default": NUMPY, "pandas": PANDAS, "pyarrow": PYARROW}
 
 
@@ -27,57 +28,78 @@ def format_of(batch_format: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
-    """A function that gets each batch and returns as many rows."""
+    """A function of each batch. One that `is_free` may return another number of rows."""
 
     function: Callable[..., Any]
     batch_size: int | None
     batch_format: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     positional: tuple[Any, ...] = ()
+    is_free: bool = False
 
     def __call__(self, batch: Any) -> Any:
-        """Raises InvalidConfig if the number of rows changes."""
-        import pyarrow as pa
+        """Raises InvalidConfig for a result that is no batch."""
 
         most = self.batch_size
         if most is None or rows_of(batch) <= most:
             return self._once(batch)
         table = as_arrow(batch)
         parts = (table.slice(at, most) for at in range(0, table.num_rows, most))
-        return pa.concat_tables([as_arrow(self._once(part)) for part in parts])
+        return concatenated([as_arrow(self._once(part)) for part in parts])
 
     def _once(self, batch: Any) -> Any:
-        import pyarrow as pa
-
         given = formatted(batch, self.batch_format)
-        before = rows_of(given)
         made = self.function(given, *self.positional, **self.arguments)
         name = name_of(self.function)
         if isinstance(made, Iterator):
-            made = pa.concat_tables([as_arrow(part) for part in made])
+            made = concatenated([as_arrow(part) for part in made])
         if not isinstance(made, Mapping) and not _is_table(made):
             raise InvalidConfig(
                 f"map_batches({name}) returned a {type(made).__name__}: return a dict of arrays, "
                 f"a DataFrame or a pyarrow.Table"
             )
-        if rows_of(made) != before:
-            raise InvalidConfig(
-                f"map_batches({name}) returned {rows_of(made)} rows for {before}: it may change "
-                f"columns, but must return one row for each, so that holdfast knows which rows "
-                f"a rank has got. filter() and flat_map() change the number of rows"
-            )
+        rows_of(made)
         return made
+
+
+def concatenated(tables: Sequence[Any]) -> Any:
+    """One table, with a type for each column that holds the values of all.
+
+    Raises InvalidConfig if there is none.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowInvalid:
+        try:
+            return pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise InvalidConfig(f"rows of different columns or types: {error}") from error
 
 
 def name_of(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def mapped(maps: Sequence[Mapped], rows: Rows) -> Any:
+def applied(maps: Sequence[Mapped], rows: Rows) -> Any:
     """The rows after all functions, applied one after the other."""
     batch: Any = rows
     for function in maps:
         batch = function(batch)
+    return batch
+
+
+def mapped(maps: Sequence[Mapped], rows: Rows) -> Any:
+    """The rows after all functions. Raises InvalidConfig if their number has changed."""
+    batch = applied(maps, rows)
+    if rows_of(batch) != count_of(rows):
+        names = ", ".join(name_of(one.function) for one in maps if one.is_free)
+        raise InvalidConfig(
+            f"map_batches({names}) returned {rows_of(batch)} rows for {count_of(rows)}, after a "
+            f"row for each one at the beginning: call materialize() on its result, so that "
+            f"holdfast knows how many rows there are before they are dealt"
+        )
     return batch
 
 
@@ -92,9 +114,7 @@ def formatted(batch: Any, wanted: str) -> Any:
 
 def as_arrays(batch: Any) -> dict[str, Any]:
     if isinstance(batch, Mapping):
-        import numpy as np
-
-        return {name: np.asarray(values) for name, values in batch.items()}
+        return {name: even(values) for name, values in batch.items()}
     if _is_table(batch):
         table = as_arrow(batch)
         return {name: array_of(table.column(name)) for name in table.column_names}
@@ -102,27 +122,29 @@ def as_arrays(batch: Any) -> dict[str, Any]:
 
 
 def rows_in(batch: Any) -> Iterator[dict[str, Any]]:
-    """Each row as a dict of Python values, with arrays for tensors."""
+    """Each row as a dict of Python values: lists for lists, and arrays for arrays."""
     lists = _as_lists(batch)
     for row in zip(*lists.values(), strict=True):
         yield dict(zip(lists, row, strict=True))
 
 
 def _as_lists(batch: Any) -> dict[str, list[Any]]:
-    """The values of each column: None for missing ones, arrays for tensors and lists."""
+    """The values of each column: None for missing ones, arrays for tensors."""
     import pyarrow as pa
 
     if isinstance(batch, Mapping):
-        found = as_arrays(batch)
-        return {name: _listed(values) for name, values in found.items()}
+        return {
+            name: list(values) if isinstance(values, list) else _listed(even(values))
+            for name, values in batch.items()
+        }
     table = as_arrow(batch)
     lists = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         kind = column.type
         # As an array, a whole number would become a float, and a time a number.
-        is_plain = column.null_count and not pa.types.is_nested(kind)
-        exact = (is_plain and not isinstance(kind, pa.ExtensionType)) or pa.types.is_temporal(kind)
-        lists[name] = column.to_pylist() if exact else _listed(array_of(column))
+        exact = column.null_count or pa.types.is_nested(kind) or pa.types.is_temporal(kind)
+        is_array = isinstance(kind, pa.ExtensionType) or table.schema.field(name).metadata == _MARK
+        lists[name] = _listed(array_of(column)) if is_array or not exact else column.to_pylist()
     return lists
 
 
@@ -138,7 +160,7 @@ def as_arrow(batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return table_of(batch)
     if hasattr(batch, "iloc"):
-        return pa.Table.from_pandas(batch, preserve_index=False)
+        return frame_table(batch)
     return as_table(batch)
 
 

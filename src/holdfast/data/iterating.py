@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.data.batches import Rows
 from holdfast.data.errors import check_batch_size
-from holdfast.data.formats import Mapped, format_of, formatted, mapped, rows_in
+from holdfast.data.formats import format_of, formatted, rows_in
 from holdfast.data.order import Shuffle
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
@@ -21,8 +20,8 @@ _ROWS_AT_ONCE = 256
 class PassPlan:
     """One pass over the rows.
 
-    `made` converts a batch to the loop's value; with `row_by_row` that is a list, and the loop
-    gets its items.
+    `made` converts a batch, after the dataset's functions, to the loop's value; with `row_by_row`
+    the loop gets the items of that.
 
     Raises InvalidConfig.
     """
@@ -77,16 +76,10 @@ class Iterating(ABC):
     def schema(self) -> Any:
         """A pyarrow.Schema: `names` and `types` of the columns."""
 
-    @property
-    @abstractmethod
-    def maps(self) -> Sequence[Mapped]:
-        """The functions of `map_batches`, in the order in which they are applied."""
-
     def iter_rows(self) -> Iterable[dict[str, Any]]:
-        """Each row as a dict of Python values, with arrays for tensors."""
-        made = partial(_rows, self.maps)
+        """Each row as a dict of Python values: lists for lists, and arrays for arrays."""
         return self.passes(
-            PassPlan(batch_size=_ROWS_AT_ONCE, made=made, row_by_row=True, prefetch=0)
+            PassPlan(batch_size=_ROWS_AT_ONCE, made=rows_in, row_by_row=True, prefetch=0)
         )
 
     def iter_batches(
@@ -108,7 +101,7 @@ class Iterating(ABC):
 
         Raises InvalidConfig; DatasetGone when it reaches a missing file.
         """
-        made = partial(_formatted, self.maps, format_of(batch_format))
+        made = partial(formatted, wanted=format_of(batch_format))
         plan = PassPlan(
             batch_size=batch_size,
             made=made,
@@ -116,7 +109,7 @@ class Iterating(ABC):
             prefetch=prefetch_batches,
             buffer=local_shuffle_buffer_size,
             seed=local_shuffle_seed,
-            is_light=not self.maps,
+            is_light=True,
         )
         return self.passes(plan)
 
@@ -150,7 +143,6 @@ class Iterating(ABC):
             check_columns(dtypes, self.schema().names)
         made = partial(
             to_tensors,
-            self.maps,
             dtypes=dtypes,
             device=device,
             collate=collate_fn,
@@ -163,7 +155,7 @@ class Iterating(ABC):
             prefetch=prefetch_batches,
             buffer=local_shuffle_buffer_size,
             seed=local_shuffle_seed,
-            is_light=not self.maps and collate_fn is None,
+            is_light=collate_fn is None,
         )
         return self.passes(plan)
 
@@ -198,11 +190,3 @@ class Iterating(ABC):
             local_shuffle_seed=local_shuffle_seed,
         )
         return to_tf(batches, self.schema(), feature_columns, label_columns, additional_columns)
-
-
-def _formatted(maps: Sequence[Mapped], wanted: str, rows: Rows) -> Any:
-    return formatted(mapped(maps, rows), wanted)
-
-
-def _rows(maps: Sequence[Mapped], rows: Rows) -> list[dict[str, Any]]:
-    return list(rows_in(mapped(maps, rows)))

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from holdfast.data.batches import Rows, ahead, batched, count_of, pieces
 from holdfast.data.dealing import left_of, share
-from holdfast.data.formats import Mapped
+from holdfast.data.formats import Mapped, mapped
 from holdfast.data.iterating import Iterating, Passes, PassPlan
 from holdfast.data.order import Order, Shuffle
 from holdfast.data.sources import Source
@@ -26,13 +26,15 @@ class _Whole(Protocol):
     def shuffle(self) -> Shuffle | None: ...
     @property
     def maps(self) -> tuple[Mapped, ...]: ...
-    def count(self) -> int: ...
+    def exact(self, rows: int | None = None) -> Self: ...
     def schema(self) -> Any: ...
     def part(self, start: int, stop: int) -> Self: ...
     def materialize(self) -> Self: ...
 
 
 D = TypeVar("D", bound=_Whole)
+
+_JUDGED = 256
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -64,9 +66,9 @@ class DataIterator(Iterating, Generic[D]):
     """
 
     def __init__(self, dataset: D, rank: int, ranks: int) -> None:
-        self._dataset = dataset
+        self._dataset = dataset.exact(_JUDGED)
         self._rank, self._ranks = rank, ranks
-        self._rows = dataset.count()
+        self._rows = sum(self._dataset.source.sizes)
         self._epoch = _Epoch(number=0)
 
     @property
@@ -122,10 +124,6 @@ class DataIterator(Iterating, Generic[D]):
         return self._dataset.part(start // self._ranks, stop // self._ranks).materialize()
 
     @property
-    def maps(self) -> Sequence[Mapped]:
-        return self._dataset.maps
-
-    @property
     def _place(self) -> tuple[int, int]:
         return self._rank, self._ranks
 
@@ -173,10 +171,11 @@ class DataIterator(Iterating, Generic[D]):
         if source.is_slow:
             read = ahead(read, min(plan.prefetch, 1))
         batches = batched(read, plan.batch_size, drop_last=plan.drop_last)
-        made = map(partial(_made, plan), batches)
+        maps = self._dataset.maps
+        made = map(partial(_made, plan, maps), batches)
         # A thread is only worth it if there is something to wait for.
-        return made if plan.is_light else ahead(made, plan.prefetch)
+        return made if plan.is_light and not maps else ahead(made, plan.prefetch)
 
 
-def _made(plan: PassPlan, rows: Rows) -> tuple[int, Any]:
-    return count_of(rows), plan.made(rows)
+def _made(plan: PassPlan, maps: Sequence[Mapped], rows: Rows) -> tuple[int, Any]:
+    return count_of(rows), plan.made(mapped(maps, rows))

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.data.columns import table_of
+from holdfast.data.columns import frame_table, stacked, table_of
 from holdfast.data.dataset import Dataset
-from holdfast.data.files.images import stacked
 from holdfast.data.formats import NUMPY, Mapped
 from holdfast.data.scheduling import without_scheduling
 from holdfast.data.sources import TableSource
@@ -43,13 +42,11 @@ def from_items(items: Sequence[Any], **ray_remote_args: Any) -> Dataset:
 @without_scheduling
 def from_pandas(dfs: Any, **ray_remote_args: Any) -> Dataset:
     """The rows of a DataFrame, or of several in order. The index is left out."""
-    import pyarrow as pa
-
     frames = _listed(dfs)
     for frame in frames:
         if not hasattr(frame, "iloc"):
             raise InvalidConfig(f"from_pandas() takes DataFrames, not a {type(frame).__name__}")
-    tables = [pa.Table.from_pandas(frame, preserve_index=False) for frame in frames]
+    tables = [frame_table(frame) for frame in frames]
     return from_arrow([table.replace_schema_metadata() for table in tables])
 
 

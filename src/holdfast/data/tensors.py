@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.data.batches import Rows
 from holdfast.data.errors import unknown_column
-from holdfast.data.formats import Mapped, as_arrays, mapped
+from holdfast.data.formats import as_arrays
 from holdfast.lazy import TORCH
 from holdfast.trial.errors import InvalidConfig
 
@@ -20,8 +19,7 @@ def check_columns(dtypes: Iterable[str], names: Sequence[str]) -> None:
 
 
 def to_tensors(
-    maps: Sequence[Mapped],
-    rows: Rows,
+    batch: Any,
     *,
     dtypes: Any,
     device: Any,
@@ -29,7 +27,7 @@ def to_tensors(
     pins: bool,
 ) -> Any:
     """A batch as tensors. Raises InvalidConfig for a column that cannot be a tensor."""
-    arrays = as_arrays(mapped(maps, rows))
+    arrays = as_arrays(batch)
     where = _device(device)
     if collate is not None:
         return _moved(collate(arrays), where)

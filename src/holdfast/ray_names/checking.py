@@ -8,8 +8,9 @@ from types import ModuleType
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.worker.context import report
 from holdfast.ray_names.finder import RAY, Names, is_served
-from holdfast.ray_names.missing import NOT_YET, PACKAGES
+from holdfast.ray_names.missing import NOT_YET, package_of
 from holdfast.ray_names.placeholder import Placeholder
 from holdfast.ray_names.reading import Dotted, Used, module_in, read
 from holdfast.ray_names.states import State, parameter_text, state_of
@@ -66,7 +67,7 @@ def _state(name: Dotted) -> State | None:
     """The state of a dotted name; None for a module that is there."""
     path, rest = module_in(name)
     if not rest:
-        package = PACKAGES.get(path.partition(".")[0])
+        package = package_of(path)
         return None if package is None else State.of(package)
     found = object_of(path, rest[0])
     state = state_of(path, rest[0], is_here=found is not None)
@@ -80,7 +81,7 @@ def _state(name: Dotted) -> State | None:
 def object_of(path: str, name: str) -> Any:
     """What `ray.path.name` is in holdfast; None if it is not there. A text if its library is not
     installed."""
-    if not path and name in PACKAGES:
+    if package_of(f"{path}.{name}".lstrip(".")) is not None:
         return None
     try:
         found = Names(RAY, path).get(ModuleType(RAY), name)
@@ -98,6 +99,8 @@ def _keyword_state(name: Dotted, keyword: str) -> State | None:
     for part in rest[1:]:
         found = getattr(found, part, None)
     parameters = _parameters(found)
+    if found is report:  # of older scripts, in which each metric is a keyword
+        return None
     if parameters is None or keyword in parameters:
         return None
     text = parameter_text(path, rest[0], keyword) or advice(rest[-1], keyword)

@@ -257,7 +257,8 @@ DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     ),
     (
         "datasets",
-        "data.ActorPoolStrategy data.DataContext data.TaskPoolStrategy",
+        "data.ActorPoolStrategy data.DataContext data.ExecutionOptions data.ExecutionResources "
+        "data.TaskPoolStrategy",
         "accepted, without effect: a dataset has no engine",
     ),
     (
@@ -268,7 +269,7 @@ DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     (
         "datasets",
         "train.DataConfig",
-        "splits rows among the ranks; there are no execution options",
+        "splits rows among the ranks; execution_options have no effect",
     ),
     (
         "shared-objects-and-runtime_env",
@@ -306,9 +307,5 @@ DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
 )
 # Parameters of Ray's that a name does not have: what to write instead.
 PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
-    "train.DataConfig": {
-        "enable_shard_locality": "nothing: rows are read where they are needed",
-        "execution_options": "nothing: datasets run in the workers",
-    },
     "train.Result": {"return_value": "train.report(), whose metrics Result.metrics has"},
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast import ray_path
 from holdfast.lazy import missing as missing_here
-from holdfast.ray_names.missing import NOT_YET, PACKAGES, PAGE, missing
+from holdfast.ray_names.missing import NOT_YET, PAGE, missing, package_of
 from holdfast.ray_names.paths import CLOUDPICKLE, CONSTANTS, OLDER, OWN, home_of, served
 from holdfast.ray_names.placeholder import Placeholder
 
@@ -52,7 +52,7 @@ def _not_found(name: str) -> ModuleNotFoundError:
 
 def is_served(path: str) -> bool:
     """Whether there is a module for `ray.path`."""
-    return path in served() or path.partition(".")[0] in PACKAGES
+    return path in served() or package_of(path) is not None
 
 
 def take_over() -> ModuleType:
@@ -115,18 +115,14 @@ class Names:
         if name.startswith("__"):
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
         inner = f"{self._path}.{name}".lstrip(".")
-        if not self._is_of_package and is_served(inner):
+        if package_of(self._path) is None and is_served(inner):
             return import_module(f"{self._root}.{inner}")
         found = vars(module)[name] = self._find(name)
         return found
 
-    @property
-    def _is_of_package(self) -> bool:
-        """Whether holdfast has nothing of the package."""
-        return self._path.partition(".")[0] in PACKAGES
-
     def _find(self, name: str) -> Any:
-        other = name if self._listed is None else self._listed.get(name, "")
+        # Scripts import names from wherever Ray's own modules import them.
+        other = name if self._listed is None else self._listed.get(name, name)
         if self._root == RAY:
             other = OLDER.get(f"{self._home}.{name}", other)
         path, colon, inner = other.partition(":")

@@ -35,6 +35,40 @@ PACKAGES: Final[Mapping[str, Missing]] = {
     "runtime_env": Missing("a dict, as in holdfast.init(runtime_env={'env_vars': {...}})", _TASKS),
     "serve": Missing("Ray itself: holdfast serves no models", _TASKS),
     "util": Missing("plain Python: it belongs to tasks and actors", _TASKS),
+    "train.callbacks": Missing(
+        "train.report() and tune.Callback, in RunConfig(callbacks=[...])", NOT_YET
+    ),
+    "train.rl": Missing("Ray itself: holdfast has no reinforcement learning", _TASKS),
+    "train.sklearn": Missing("tune.Tuner(function), which fits the estimator", NOT_YET),
+    **dict.fromkeys(
+        ("train.batch_predictor", "train.predictor"),
+        Missing("checkpoint.as_directory(), and the model itself", NOT_YET),
+    ),
+    **dict.fromkeys(
+        ("tune.examples", "tune.utils.mock", "tune.utils.mock_trainable"),
+        Missing("a copy of that file of Ray's, next to the script", NOT_YET),
+    ),
+    **dict.fromkeys(
+        (
+            *("tune.cluster_info", "tune.durable_trainable", "tune.execution.trial_runner"),
+            *("tune.execution.tune_controller", "tune.function_runner", "tune.impl"),
+            *("tune.ray_trial_executor", "tune.trainable.function_trainable"),
+            *("tune.trial_executor", "tune.trial_runner", "tune.web_server"),
+        ),
+        Missing("tune.Tuner(trainable, ...).fit(): this is inside Ray's own loop", NOT_YET),
+    ),
+    **{
+        f"tune.{package}.{name}": Missing("tune.search.OptunaSearch()", NOT_YET)
+        for package in ("search", "suggest")
+        for name in ("dragonfly", "flaml", "sigopt", "skopt")
+    },
+    **dict.fromkeys(
+        (
+            *("train.horovod", "tune.integration.horovod", "tune.integration.tensorflow"),
+            "tune.integration.torch",
+        ),
+        Missing("tune.Tuner(holdfast.train.torch.TorchTrainer(...))", NOT_YET),
+    ),
     "workflow": Missing("a script, which resumes when it is started again", _TASKS),
 }
 
@@ -73,9 +107,8 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
     (
         "data",
         "nothing: a dataset is read in the workers, and has no engine",
-        "DatasetContext DatasetSummary ExecutionOptions "
-        "ExecutionResources FileShuffleConfig MixStoppingCondition NodeIdStr RandomSeedConfig "
-        "list_stats_summaries",
+        "DatasetContext DatasetSummary FileShuffleConfig MixStoppingCondition NodeIdStr "
+        "RandomSeedConfig list_stats_summaries",
     ),
     ("data", "data.DataIterator", "DatasetIterator"),
     ("data", "the schema of pyarrow", "Schema"),
@@ -93,14 +126,36 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
         "tune.logger",
         "tune.logger.LoggerCallback, in RunConfig(callbacks=[...]): files of JSON, CSV and "
         "TensorBoard are written without one",
-        "CSVLogger JsonLogger Logger NoopLogger TBXLogger UnifiedLogger",
+        "CSVLogger DEFAULT_LOGGERS ExperimentLogger JsonLogger LegacyLoggerCallback Logger "
+        "LoggerRegistry MLFLowLogger MLFLogger NoopLogger TBXLogger TF2Logger TFLogger "
+        "UnifiedLogger",
     ),
     (
         "tune.search.variant_generator",
         "tune.search.BasicVariantGenerator, or tune.Tuner(trainable, param_space=...).fit()",
         "format_vars generate_variants",
     ),
-    ("tune.utils", "a short function of your own", "date_str"),
+    (
+        "tune.utils",
+        "a short function of your own",
+        "date_str force_on_current_node unflatten_dict unflatten_list_dict",
+    ),
+    ("tune", "tune.ExperimentAnalysis(path)", "Analysis"),
+    ("tune", "the trainable itself, with a storage_path in storage", "durable"),
+    ("tune", "tune.report(metrics)", "track"),
+    ("tune", "tune.with_resources(trainable, {'cpu': 1, 'gpu': 1})", "Resources"),
+    (
+        "air.integrations.wandb",
+        "air.integrations.wandb.setup_wandb(config) in the function, or WandbLoggerCallback in "
+        "RunConfig(callbacks=[...])",
+        "WandbLogger WandbTrainableMixin wandb_mixin",
+    ),
+    (
+        "air.integrations.mlflow",
+        "air.integrations.mlflow.setup_mlflow(config) in the function, or MLflowLoggerCallback in "
+        "RunConfig(callbacks=[...])",
+        "MLFlowLogger MLflowLogger MLflowTrainableMixin mlflow_mixin",
+    ),
     ("tune.utils", "`holdfast show`, which has what each trial used", "UtilMonitor"),
     ("tune.utils", "nothing: a trial's GPUs are free when it starts", "wait_for_gpu"),
     ("tune.utils", "a plain dict", "warn_if_slow"),
@@ -124,9 +179,16 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
 _SECTIONS: Final = {"": _TASKS, "data": "datasets", "data.preprocessors": "datasets"}
 
 
+def package_of(path: str) -> Missing | None:
+    """What to use instead of the package of which the module is, if holdfast has nothing of it."""
+    parts = path.split(".")
+    inner = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return next((PACKAGES[name] for name in inner if name in PACKAGES), None)
+
+
 def missing(path: str, name: str) -> Missing | None:
     """What to use for a name of Ray that holdfast does not have; None if it is not known."""
-    package = PACKAGES.get(path.partition(".")[0] or name)
+    package = package_of(f"{path}.{name}".lstrip("."))
     if package is not None:
         return package
     section = _SECTIONS.get(path, NOT_YET)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
+from types import SimpleNamespace
 from typing import Final
 
 # Modules of holdfast whose names are those of Ray's module with the same path.
@@ -64,6 +65,9 @@ _ALIASES: Final[Mapping[str, str]] = {
     "data.read_api": "data: from_arrow from_huggingface from_items from_numpy from_pandas "
     "from_torch range range_tensor read_binary_files read_csv read_images read_json read_parquet "
     "read_text",
+    "worker": "air.session: global_worker=experiment.api.runtime_context:global_worker",
+    "_private": "air.session:",
+    "_private.worker": "air.session: global_worker=experiment.api.runtime_context:global_worker",
     # -- train
     "train._checkpoint": "train: Checkpoint",
     "train.backend": "train: Backend BackendConfig",
@@ -112,6 +116,9 @@ _ALIASES: Final[Mapping[str, str]] = {
     "train.v2.torch.torch_trainer": "train.torch: TorchTrainer",
     "train.v2.xgboost": "train.xgboost",
     "train.v2.xgboost.xgboost_trainer": "train.xgboost: XGBoostTrainer",
+    "train._internal": "train:",
+    "train._internal.session": "air.session: get_session=experiment.worker.session:running "
+    "get_checkpoint get_dataset_shard report",
     "train.xgboost.config": "train.xgboost: XGBoostConfig",
     "train.xgboost.xgboost_checkpoint": "train.xgboost: XGBoostCheckpoint",
     "train.xgboost.xgboost_trainer": "train.xgboost: XGBoostTrainer",
@@ -179,6 +186,9 @@ _ALIASES: Final[Mapping[str, str]] = {
     "tune.stopper.timeout": "tune.stopper: TimeoutStopper",
     "tune.stopper.trial_plateau": "tune.stopper: TrialPlateauStopper",
     "tune.suggest": "tune.search",
+    "tune.session": "tune",
+    "tune.suggest.search": "tune.search: SearchAlgorithm",
+    "tune.suggest.suggestion": "tune.search: ConcurrencyLimiter Searcher",
     "tune.syncer": "tune: SyncConfig",
     "tune.trainable": "tune: Trainable with_parameters",
     "tune.trainable.trainable": "tune: Trainable",
@@ -187,7 +197,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     "tune.trial": "tune: Trial",
     "tune.tune": "tune: run run_experiments",
     "tune.tune_config": "tune: ResumeConfig TuneConfig",
-    "tune.tuner": "tune: Tuner",
+    "tune.tuner": "tune: RunConfig TuneConfig Tuner",
     "tune.utils.log": "tune.utils:",
     "tune.utils.placement_groups": "tune: PlacementGroupFactory",
     "tune.utils.util": "tune.utils",
@@ -217,8 +227,13 @@ _KEYS: Final = {
     "TIME_THIS_ITER_S": "time_this_iter_s",
     "TRAINING_ITERATION": "training_iteration",
 }
+_EXPORT_FORMATS: Final = {
+    "ExportFormat": SimpleNamespace(CHECKPOINT="checkpoint", MODEL="model", ONNX="onnx", H5="h5")
+}
 CONSTANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "": {"__version__": "2.60.0"},
+    "tune.experiment.trial": _EXPORT_FORMATS,
+    "tune.trial": _EXPORT_FORMATS,
     "air.constants": {
         **_KEYS,
         "EVALUATION_DATASET_KEY": "evaluation",
@@ -243,6 +258,10 @@ CONSTANTS: Final[Mapping[str, Mapping[str, object]]] = {
         "NODE_IP": "node_ip",
         "PID": "pid",
         "SHOULD_CHECKPOINT": "should_checkpoint",
+        "EPISODES_THIS_ITER": "episodes_this_iter",
+        "EPISODES_TOTAL": "episodes_total",
+        "TIMESTEPS_THIS_ITER": "timesteps_this_iter",
+        "TIMESTEPS_TOTAL": "timesteps_total",
         "TIME_TOTAL_S": "time_total_s",
         "TRIAL_ID": "trial_id",
     },

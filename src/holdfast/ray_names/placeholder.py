@@ -47,6 +47,11 @@ class Placeholder:
     def __iter__(self) -> NoReturn:
         self._fail()
 
+    def __add__(self, other: object) -> NoReturn:  # DEFAULT_LOGGERS + (WandbLogger,)
+        self._fail()
+
+    __radd__ = __add__
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
         self._fail()
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROUNDS = 10  # the default of both libraries
+_PARAMS, _ROUNDS = "params", "num_boost_round"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Boosting(ABC):
     the trainer's datasets.
     """
 
+    in_space: ClassVar[tuple[str, ...]] = (_PARAMS, _ROUNDS)
     # The names allowed in `train_arguments`, and the datasets that are split without a DataConfig.
     takes: ClassVar[tuple[str, ...]]
     splits: ClassVar[Literal["all"] | Sequence[str]] = "all"
@@ -62,11 +64,32 @@ class Boosting(ABC):
         """Train this many more rounds, from `model` if there is one."""
 
     def __call__(self, config: dict[str, Any]) -> None:
-        begun = get_checkpoint()
+        begun, config = get_checkpoint(), dict(config)
         model = None if begun is None else self.get_model(begun)
-        left = self.num_boost_round - (0 if model is None else self.rounds_of(model))
+        rounds = config.pop(_ROUNDS, self.num_boost_round)
+        left = rounds - (0 if model is None else self.rounds_of(model))
         if left > 0:
             self.train(config, model, left)
+
+    @staticmethod
+    def chosen(config: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters that a trial's config has under the names of the trainer's own."""
+        rounds = {_ROUNDS: config[_ROUNDS]} if _ROUNDS in config else {}
+        return {**config.get(_PARAMS, {}), **rounds}
+
+    def saving_by(self, run: RunConfig) -> tuple[Boosting, RunConfig]:
+        """This loop with the frequency of checkpoints in a RunConfig, and that without it: here
+        the loop decides when to save, and not a step of a class trainable."""
+        kept = run.checkpoint_config
+        loop = self
+        if kept.checkpoint_frequency or kept.checkpoint_at_end is not None:
+            loop = replace(
+                self,
+                frequency=kept.checkpoint_frequency or 0,
+                checkpoint_at_end=kept.checkpoint_at_end is not False,
+            )
+        kept = replace(kept, checkpoint_frequency=0, checkpoint_at_end=None)
+        return loop, replace(run, checkpoint_config=kept)
 
     def tables(self) -> dict[str, RankTable]:
         """By name, the training data first. Raises InvalidConfig for unusable data."""
@@ -123,22 +146,16 @@ class BoostingTrainer(DataParallelTrainer):
         own = {"label_column": label_column, "params": params, "num_boost_round": num_boost_round}
         if train_loop_per_worker is None:
             self._check(own, train_arguments, datasets or {})
-            run_config = run_config or RunConfig()
-            kept = run_config.checkpoint_config
-            train_loop_per_worker = self._boosting(
+            loop = self._boosting(
                 label_column=label_column,
                 num_boost_round=num_boost_round or ROUNDS,
-                frequency=kept.checkpoint_frequency or 0,
-                checkpoint_at_end=kept.checkpoint_at_end is not False,
                 dataset_names=tuple(
                     sorted(datasets or {}, key=lambda name: name != TRAIN_DATASET_KEY)
                 ),
                 train_arguments=dict(train_arguments),
             )
+            train_loop_per_worker, run_config = loop.saving_by(run_config or RunConfig())
             train_loop_config = {**(params or {}), **(train_loop_config or {})}
-            # Here the loop decides when to save, and not a step of a class trainable.
-            kept = replace(kept, checkpoint_frequency=0, checkpoint_at_end=None)
-            run_config = replace(run_config, checkpoint_config=kept)
             dataset_config = dataset_config or DataConfig(self._boosting.splits)
         else:
             given = [name for name, value in own.items() if value is not None]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from holdfast.experiment.trackers.tracker import Tracker
+from holdfast.replaced import explained_attribute
 
 
 class RunPerTrial(Tracker):
@@ -21,6 +22,19 @@ class RunPerTrial(Tracker):
 
     def log_trial_start(self, trial: Any) -> None:
         self._run_of(trial)
+
+    def __getattr__(self, name: str) -> Any:
+        return explained_attribute(self, name)
+
+    def __getitem__(self, trial: Any) -> Any:
+        return self._run_of(trial)
+
+    @property
+    def _trial_experiments(self) -> Self:
+        """As Ray's classes keep them: `self._trial_experiments[trial]` is the trial's run."""
+        return self
+
+    _trial_runs = _trial_experiments
 
     def _run_of(self, trial: Any) -> Any:
         run = self._runs.get(trial.trial_id)

@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.data.columns import stacked
 from holdfast.data.files.binary import BYTES
 from holdfast.data.files.finding import PATH
 from holdfast.dataclass import dataclass
@@ -46,14 +47,3 @@ class Decoding:
                 return np.array(image)
         except (OSError, ValueError) as error:
             raise InvalidConfig(f"read_images() cannot decode {path}: {error}") from error
-
-
-def stacked(arrays: list[Any]) -> Any:
-    """Arrays of one shape and type as one array, and others as an array of objects."""
-    import numpy as np
-
-    if len({(array.shape, array.dtype) for array in arrays}) == 1:
-        return np.stack(arrays)
-    found = np.empty(len(arrays), dtype=object)
-    found[:] = arrays
-    return found

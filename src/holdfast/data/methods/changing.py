@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from holdfast.data.combined import chosen_of, concatenated
+from holdfast.data.combined import chosen_of
 from holdfast.data.errors import check_batch_size, check_seed
-from holdfast.data.formats import PANDAS, Mapped, format_of, formatted
+from holdfast.data.formats import PANDAS, Mapped, concatenated, format_of, formatted
 from holdfast.data.methods.functions import (
     Adding,
     Computing,
@@ -47,10 +47,15 @@ class Changing(Whole):
         """Apply `fn` to each batch when the batch is needed, in the process that needs it.
 
         `fn` gets a batch of the loop, or at most `batch_size` rows of it, and returns a dict of
-        arrays, a DataFrame or a table with the same number of rows. A class is made once in each
-        process, with the constructor's arguments, and called for each batch.
+        arrays, a DataFrame or a table, or yields them. A class is made once in each process, with
+        the constructor's arguments, and called for each batch.
 
-        Raises InvalidConfig; for another number of rows, when the batch is needed.
+        A function that returns another number of rows is called for all of them as soon as their
+        number is needed (`count()`, `limit()`, a training), and the result is in memory. Whether
+        a function does is known from the first 256 rows; one that does so later only is called
+        for all rows by `count()`, `materialize()` and the like, and is an error in a loop.
+
+        Raises InvalidConfig.
         """
         size = None if batch_size == "default" else batch_size
         check_batch_size(size, or_none=True)
@@ -61,6 +66,7 @@ class Changing(Whole):
             batch_format=format_of(batch_format),
             arguments=dict(fn_kwargs or {}),
             positional=tuple(fn_args or ()),
+            is_free=True,
         )
         return self.over(self.source, (*self.maps, one))
 
@@ -136,14 +142,17 @@ class Changing(Whole):
 
         if (fn is None) == (expr is None):
             raise InvalidConfig("filter() takes a function of a row, or expr=")
+        whole = self.exact()
         if fn is None:
-            masks = [_where(table, expr) for table in self.tables()]
+            masks = [_where(table, expr) for table in whole.tables()]
         else:
             given = OfRows.of(
                 fn, "filter", fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs
             )
-            masks = [np.array([bool(one) for one in given.made(table)]) for table in self.tables()]
-        return self._chosen(np.concatenate(masks) if masks else np.zeros(0, bool))
+            masks = [
+                np.array([bool(one) for one in given.made(table)]) for table in whole.tables()
+            ]
+        return whole._chosen(np.concatenate(masks) if masks else np.zeros(0, bool))
 
     # -- columns --
 
@@ -292,7 +301,8 @@ class Changing(Whole):
         return np.array(found)
 
     def _chosen(self, mask: Any) -> Self:
-        return self.over(chosen_of(self.source, mask), self.maps)
+        now = self.exact()
+        return now.over(chosen_of(now.source, mask), now.maps)
 
     def _by_tables(self, function: Callable[[Any], Any]) -> Self:
         return self.over(self.source, (*self.maps, of_tables(function)))

@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 from holdfast.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, numbers_of
-from holdfast.data.combined import concatenated
-from holdfast.data.formats import as_arrow, format_of, formatted, name_of
+from holdfast.data.formats import as_arrow, concatenated, format_of, formatted, name_of
 from holdfast.data.methods.functions import callable_of
 from holdfast.data.methods.whole import Whole
 from holdfast.data.scheduling import without_scheduling

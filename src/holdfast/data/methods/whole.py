@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from holdfast.data.aggregate import AggregateFn, aggregated
-from holdfast.data.combined import MappedSource, concatenated, mapped_tables
+from holdfast.data.combined import MappedSource, mapped_tables
 from holdfast.data.errors import check_batch_size, unknown_column
-from holdfast.data.formats import PANDAS, Mapped, format_of, formatted
+from holdfast.data.formats import PANDAS, Mapped, concatenated, format_of, formatted, rows_in
 from holdfast.data.iterating import Iterating
 from holdfast.data.order import Shuffle
 from holdfast.data.sources import Source, TableSource
@@ -42,17 +42,23 @@ class Whole(Iterating):
     def part(self, start: int, stop: int) -> Self:
         """Rows `start` to `stop`, without those at `stop` and after."""
 
+    @abstractmethod
+    def exact(self, rows: int | None = None) -> Self:
+        """A dataset whose functions return a row for each row of its source: this one or, if a
+        function of `map_batches` does not, one of all its results in memory. With `rows` the
+        functions are judged by that many rows."""
+
     def count(self) -> int:
-        """The number of rows. Reads nothing."""
-        return sum(self.source.sizes)
+        """The number of rows. Reads nothing, unless `map_batches` may have changed it."""
+        return sum(self.exact().source.sizes)
 
     def schema(self, fetch_if_missing: bool = True) -> Any:
         """Names and types of the columns; after `map_batches` those of one mapped row."""
         if not self.maps:
             return self.source.schema
-        if not self.count():
+        if not sum(self.source.sizes):
             raise InvalidConfig("the result of map_batches for no rows is not known")
-        return self.part(0, 1).to_arrow().schema
+        return self.over_first(1).to_arrow().schema
 
     def columns(self, fetch_if_missing: bool = True) -> list[str]:
         """The names of the columns."""
@@ -68,9 +74,10 @@ class Whole(Iterating):
 
     def settled(self) -> Source:
         """The rows after the functions, as a source."""
-        if not self.maps:
-            return self.source
-        return MappedSource(source=self.source, maps=self.maps, schema=self.schema())
+        now = self.exact()
+        if not now.maps:
+            return now.source
+        return MappedSource(source=now.source, maps=now.maps, schema=now.schema())
 
     def tables(self) -> Iterator[Any]:
         """All rows in stored order as pyarrow.Tables, of which one is in memory."""
@@ -109,7 +116,7 @@ class Whole(Iterating):
         """All rows. Raises InvalidConfig if there are more than `limit`."""
         if limit is not None and self.count() > limit:
             raise InvalidConfig(f"take_all(limit={limit}): the dataset has {self.count()} rows")
-        return list(self.over_first(self.count()).iter_rows()) if self.count() else []
+        return [row for table in self.tables() for row in rows_in(table)]
 
     def take_batch(self, batch_size: int = 20, batch_format: str | None = "default") -> Any:
         """The first rows, in stored order, as one batch."""
@@ -118,8 +125,8 @@ class Whole(Iterating):
 
     def over_first(self, limit: int) -> Self:
         """The first rows, not shuffled."""
-        first = self.part(0, min(limit, self.count()))
-        return first.in_order()
+        now = self.exact(limit)
+        return now.over(now.source.part(0, limit), now.maps).in_order()
 
     @abstractmethod
     def in_order(self) -> Self:
@@ -132,13 +139,12 @@ class Whole(Iterating):
 
     def to_arrow(self) -> Any:
         """All rows as a pyarrow.Table, in stored order."""
-        if not self.count():
-            return self.source.schema.empty_table()
-        return concatenated(list(self.tables()))
+        tables = list(self.tables())
+        return concatenated(tables) if tables else self.source.schema.empty_table()
 
     def to_pandas(self, limit: int | None = None) -> Any:
         """All rows, or the first ones, as a DataFrame; tensors are a column of arrays."""
-        few = self if limit is None else self.part(0, min(limit, self.count()))
+        few = self if limit is None else self.over_first(limit)
         return formatted(few.to_arrow(), PANDAS)
 
     def num_blocks(self) -> int:

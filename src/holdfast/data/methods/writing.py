@@ -143,9 +143,9 @@ class Writing(Whole):
         if old is None:
             return
         mark = uuid.uuid4().hex
-        for number, start in enumerate(range(0, self.count(), rows)):
+        for number, start in enumerate(range(0, sum(self.source.sizes), rows)):
             with TemporaryDirectory(prefix="holdfast-") as temporary:
-                few = self.part(start, min(start + rows, self.count()))
+                few = self.over(self.source.part(start, start + rows), self.maps)
                 write(few, Path(temporary) / f"{number:06}{suffix}")
                 _put(place, Path(temporary), mark)
         if old:

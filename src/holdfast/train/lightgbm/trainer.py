@@ -16,7 +16,7 @@ from holdfast.trial.scaling import ScalingConfig
 
 
 class _Rounds(Boosting):
-    takes = ("feval",)
+    takes = ("feval", "callbacks")
     # LightGBM does not gather metrics: each rank evaluates all rows of the other datasets.
     splits = (TRAIN_DATASET_KEY,)
 
@@ -33,7 +33,11 @@ class _Rounds(Boosting):
     def train(self, config: dict[str, Any], model: Any, rounds: int) -> None:
         import lightgbm
 
-        from holdfast.train.lightgbm.callback import CHECKPOINT_NAME, delayed_reports
+        from holdfast.train.lightgbm.callback import (
+            CHECKPOINT_NAME,
+            TrainReportCallback,
+            delayed_reports,
+        )
 
         if network := get_network_params():
             config = {"tree_learner": "data_parallel", "pre_partition": True, **config, **network}
@@ -44,6 +48,9 @@ class _Rounds(Boosting):
             name: lightgbm.Dataset(table.features, table.label, reference=data)
             for name, table in tables.items()
         }
+        arguments = dict(self.train_arguments)
+        callbacks = list(arguments.pop("callbacks", ()))
+        own = [one for one in callbacks if isinstance(one, TrainReportCallback)]
         reports = RoundReports(None, CHECKPOINT_NAME, self.frequency, self.checkpoint_at_end)
         trained = lightgbm.train(
             config,
@@ -52,11 +59,12 @@ class _Rounds(Boosting):
             valid_sets=[data, *valid.values()],
             valid_names=[TRAIN_DATASET_KEY, *valid],
             init_model=model,
-            callbacks=delayed_reports(reports),
+            callbacks=callbacks if own else [*callbacks, *delayed_reports(reports)],
             keep_training_booster=True,  # it has all rounds, even after an early stop
-            **self.train_arguments,
+            **arguments,
         )
-        reports.report(trained.current_iteration(), trained.save_model, is_last=True)
+        if not own:
+            reports.report(trained.current_iteration(), trained.save_model, is_last=True)
 
 
 class LightGBMTrainer(BoostingTrainer):

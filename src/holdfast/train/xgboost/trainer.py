@@ -15,7 +15,14 @@ from holdfast.trial.scaling import ScalingConfig
 
 
 class _Rounds(Boosting):
-    takes = ("obj", "maximize", "early_stopping_rounds", "verbose_eval", "custom_metric")
+    takes = (
+        "obj",
+        "maximize",
+        "early_stopping_rounds",
+        "verbose_eval",
+        "custom_metric",
+        "callbacks",
+    )
 
     @staticmethod
     def get_model(checkpoint: Checkpoint) -> Any:
@@ -36,17 +43,21 @@ class _Rounds(Boosting):
             name: xgboost.DMatrix(table.features, table.label)
             for name, table in self.tables().items()
         }
-        report = TrainReportCallback(
-            frequency=self.frequency, checkpoint_at_end=self.checkpoint_at_end
-        )
+        arguments = {"verbose_eval": False, **self.train_arguments}
+        callbacks = list(arguments.pop("callbacks", ()))
+        if not any(isinstance(one, TrainReportCallback) for one in callbacks):
+            report = TrainReportCallback(
+                frequency=self.frequency, checkpoint_at_end=self.checkpoint_at_end
+            )
+            callbacks.append(report)
         xgboost.train(
             config,
             matrices[TRAIN_DATASET_KEY],
             num_boost_round=rounds,
             evals=[(matrix, name) for name, matrix in matrices.items()],
             xgb_model=model,
-            callbacks=[report],
-            **{"verbose_eval": False, **self.train_arguments},
+            callbacks=callbacks,
+            **arguments,
         )
 
 
