@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
+from holdfast import ray_path
 from holdfast.experiment.progress.text_width import aligned
 from holdfast.experiment.progress.wording import format_cell
 from holdfast.experiment.results.outcome import Outcome
@@ -150,6 +151,8 @@ class ResultGrid(Sequence[Result]):
         the config as `config/lr`, `logdir`, and what the trial has used as `usage/cpu_s`.
         `filter_mode` defaults to that of TuneConfig. Raises PandasMissing, NoBestResult.
         """
+        if filter_mode is None and ray_path.is_active():
+            filter_metric = None  # as Ray, which then takes the last rows
         return self._outcome.table(filter_metric, filter_mode)
 
     def to_arrow(

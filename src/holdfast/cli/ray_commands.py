@@ -35,8 +35,8 @@ def perform(given: argparse.Namespace) -> int:
 
 
 def _check(file: Path, *, as_json: bool) -> int:
-    """Print what a script uses. Returns 1 if something that it uses is missing, 2 if the file is no
-    script."""
+    """Print what a script uses. Returns 1 if something that it uses is missing, 2 for a file that
+    is no script."""
     try:
         found = check(file.read_bytes(), str(file))
     except (OSError, SyntaxError, ValueError) as error:
