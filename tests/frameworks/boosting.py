@@ -161,6 +161,28 @@ class Boosted:
         assert result.checkpoint
         return self.library.rounds_of(self.library.trainer.get_model(result.checkpoint))
 
+    def test_a_tuner_searches_under_the_trainers_names_and_says_when_to_save(
+        self, tmp_path: Path
+    ) -> None:
+        kept = train.CheckpointConfig(checkpoint_frequency=1)
+        results = tune.Tuner(
+            self.trainer(tmp_path, workers=1, run={"name": "own"}),
+            param_space={
+                "params": {self.library.rate: tune.grid_search([0.1, 0.5])},
+                "num_boost_round": tune.grid_search([2, 3]),
+            },
+            run_config=train.RunConfig(storage_path=str(tmp_path), checkpoint_config=kept),
+        ).fit()
+        assert not results.errors
+        assert [len(self.losses(result)) for result in results] == [2, 2, 3, 3]
+        assert [len(result.best_checkpoints) for result in results] == [2, 2, 3, 3]
+        assert len({self.losses(result)[-1] for result in results}) == 4
+
+    def test_a_callback_of_the_users_own_says_when_to_save(self, tmp_path: Path) -> None:
+        own = self.library.callback(frequency=1)
+        result = self.trainer(tmp_path, workers=1, num_boost_round=2, callbacks=[own]).fit()
+        assert (len(self.losses(result)), len(result.best_checkpoints)) == (2, 2)
+
     # -- in a loop ----------------------------------------------------------------------------
 
     @pytest.mark.smoke

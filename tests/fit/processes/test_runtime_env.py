@@ -237,7 +237,6 @@ def test_a_restore_without_the_working_dir_asks_for_it(
     [
         ({"pip": ["torch"]}, "'pip' is not supported: .*install them"),
         ({"conda": "x"}, "'conda' is not supported"),
-        ({"excludes": ["*.bin"]}, "nothing is copied"),
         ({"working_dirs": "x"}, "use env_vars or working_dir"),
         ({"env_vars": ["A=1"]}, "env_vars must be a dict of variables, not a list"),
         ({"env_vars": {"A": 1}}, "'A' is a int"),

@@ -78,7 +78,7 @@ class LightGBMTrainer(BoostingTrainer):
     otherwise. Each round is reported. In the RunConfig's `checkpoint_config`,
     `checkpoint_frequency` and `checkpoint_at_end` say when the model is saved. After a failure the
     training resumes with that model. To search, put the parameters into `param_space` as
-    `train_loop_config`.
+    `params`.
 
     For the other parameters see DataParallelTrainer.
 

@@ -70,7 +70,7 @@ class XGBoostTrainer(BoostingTrainer):
     round is reported. In the RunConfig's `checkpoint_config`, `checkpoint_frequency` and
     `checkpoint_at_end` say when the model is saved. After a failure the training resumes with
     that model, and repeats no round that it has. To search, put the parameters into `param_space`
-    as `train_loop_config`.
+    as `params`.
 
     For the other parameters see DataParallelTrainer.
 
