@@ -38,14 +38,17 @@ def test_the_wheel_holds_every_module_of_the_checkout(wheel: Path) -> None:
     assert packed == modules | {f"holdfast/{p.relative_to(source)}" for p in public}
 
 
-def test_the_wheel_holds_modules_the_licence_the_page_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_modules_the_licence_the_page_version_of_ray_and_no_more(
+    wheel: Path,
+) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     others = [name for name in names if not name.endswith(".py")]
     (info,) = {name.partition("/")[0] for name in others} - {"holdfast"}
     wanted = ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"]
     source = ROOT / "src" / "holdfast"
     page = [p for p in (source / "web" / "static").rglob("*") if p.is_file()]
-    served = {f"holdfast/{p.relative_to(source)}" for p in page}
+    ray = [p for p in (source / "ray").rglob("METADATA") if p.is_file()]
+    served = {f"holdfast/{p.relative_to(source)}" for p in (*page, *ray)}
     assert set(others) == {f"{info}/{name}" for name in wanted} | {"holdfast/py.typed"} | served
     assert {name.partition("/")[0] for name in names} == {"holdfast", info}
     packed = zipfile.ZipFile(wheel).read(f"{info}/licenses/LICENSE")
