@@ -31,6 +31,7 @@ ORPHANED_GRACE_S = 20.0
 # The time that an interrupted command has: holdfast's own deadlines are shorter.
 INTERRUPTED_GRACE_S = 300.0
 _CANNOT_RUN = 127
+_WORD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +46,20 @@ class Order:
     stderr: str
     held: Sequence[str] = ()
 
-    def text(self) -> str:
-        return json.dumps(to_fields(self))
+    def words(self) -> list[str]:
+        """The arguments for `main`: a word of Linux has at most 128 KiB."""
+        text = json.dumps(to_fields(self))
+        parts = [text[at : at + _WORD] for at in range(0, len(text), _WORD)]
+        return [str(len(parts)), *parts]
 
 
 def main() -> None:
-    """`argv` has the file of the order, the socket's descriptor, the runner's pid, and the
-    descriptor of the job's lock, which only has to stay open."""
-    order: Order = decode(Order, json.loads(sys.argv[1]))
+    """`argv` has the number of the order's parts, the parts, the socket's descriptor, the runner's
+    pid, and the descriptor of the job's lock, which only has to stay open."""
+    descriptor = int(sys.argv[1]) + 2
+    order: Order = decode(Order, json.loads("".join(sys.argv[2:descriptor])))
     Title("queue job", order.title, "queue").show()
-    sock = socket.socket(fileno=int(sys.argv[2]))
+    sock = socket.socket(fileno=int(sys.argv[descriptor]))
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)  # the runner decides
     hold(order.held)

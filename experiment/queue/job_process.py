@@ -48,6 +48,11 @@ class JobProcess:
         return self._guard is not None
 
     @property
+    def guard_pid(self) -> int:
+        """0 before it is started."""
+        return 0 if self._guard is None else self._guard.pid
+
+    @property
     def may_start(self) -> bool:
         """Whether it holds what it has asked for."""
         return not self.is_started and (self._share is None or self._granted is not None)
@@ -70,7 +75,7 @@ class JobProcess:
         )
         self._guard, self._socket = start_child(
             _GUARD,
-            [order.text()],
+            order.words(),
             environ={**environ, **self._environ(environ)},
             inherited_fds=[self._lock],
         )
@@ -140,9 +145,11 @@ class JobProcess:
 
     def _environ(self, given: Mapping[str, str]) -> dict[str, str]:
         """What the command gets besides the runner's environment. What it prints is in its files
-        at once, unless the user has decided about that."""
+        at once, unless the user has decided about that, or it runs a sweep, whose commands would
+        get this, too."""
+        is_sweep = "holdfast" in map(os.path.basename, self.job.command[:3])
         made = {
-            "PYTHONUNBUFFERED": given.get("PYTHONUNBUFFERED", "1"),
+            **({} if is_sweep else {"PYTHONUNBUFFERED": given.get("PYTHONUNBUFFERED", "1")}),
             JOB: str(self._folder.file(self.job.id, EXPERIMENTS)),
         }
         if self._granted is None:

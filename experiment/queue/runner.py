@@ -19,10 +19,12 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.queue.job import Job
 from holdfast.experiment.queue.job_process import JobProcess
 from holdfast.experiment.queue.queue_folder import ListedJob, QueueFolder
+from holdfast.runtime.orphans import children
 from holdfast.trial.errors import InvalidConfig
 
 # Also without news it looks so often: another runner may have been killed.
 _LOOK_S = 60.0
+_RETRY_S = 5.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -62,6 +64,9 @@ class QueueRunner:
         # Jobs whose runner was killed, and whose last processes are just ending.
         self._ending: set[int] = set()
         self._bell = ""
+        # Ends that are not written down yet.
+        self._ended: dict[int, Callable[[Job], Job]] = {}
+        self._spared = children()
         # Those that cannot start are not tried again by this runner.
         self._refused: set[int] = set()
 
@@ -72,6 +77,7 @@ class QueueRunner:
                 self._take()
                 while self._jobs or (not self._caught and (self._forever or self._ending)):
                     self._wait(bell)
+                    self._write_ends()
                     self._obey()
                     self._take()
         finally:
@@ -98,8 +104,8 @@ class QueueRunner:
                 self._begin(number, lock)
             else:
                 self._await(listed.job)
-        for one in self._jobs.values():
-            if one.may_start:
+        for one in list(self._jobs.values()):
+            if one.may_start and one.job.id in self._jobs:
                 self._start(one)
 
     def _listed(self) -> list[ListedJob]:
@@ -145,16 +151,24 @@ class QueueRunner:
 
     def _start(self, one: JobProcess) -> None:
         now = time.time()
-        one.job = self._folder.change(one.job.id, lambda job: job.begun(now, self._bell))
-        one.start(self._environ)
+        try:
+            one.job = self._folder.change(one.job.id, lambda job: job.begun(now, self._bell))
+            one.start(self._environ)
+        except OSError as error:  # a full disk, or too many arguments: the other jobs run
+            del self._jobs[one.job.id]
+            one.close()
+            self._refuse(one.job.id, str(error))
+            self._take()  # another job, in its place
+            return
         self._tell(Happened(what="started", job=one.job))
 
     def _wait(self, bell: int) -> None:
-        sockets = {one.socket.fileno(): n for n, one in self._jobs.items() if one.socket}
+        running = {n: one for n, one in self._jobs.items() if n not in self._ended}
+        sockets = {one.socket.fileno(): n for n, one in running.items() if one.socket}
         poll = select.poll()
         for descriptor in (bell, self._woken, *sockets):
             poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(_LOOK_S * 1000):
+        for descriptor, _ in poll.poll((_RETRY_S if self._ended else _LOOK_S) * 1000):
             if descriptor in sockets:
                 self._hear(sockets[descriptor])
             else:
@@ -165,24 +179,44 @@ class QueueRunner:
         code = one.ended()
         if code is None:
             return
+        self._end_left()
         interrupted, lines, now = bool(one.signums), one.last_lines(), time.time()
 
         def change(job: Job) -> Job:
             return job.ended(now, code, interrupted=interrupted, lines=lines)
 
-        try:
-            job = self._folder.change(number, change)
-        except InvalidConfig:  # the user has removed or broken its file
-            job = change(one.job)
-        del self._jobs[number]
-        one.close()
-        self._folder.ring()  # its lock is free
-        if code == 0:
-            self._tell(Happened(what="done", job=job))
-        elif interrupted:
-            self._tell(Happened(what="interrupted", job=job))
-        else:
-            self._tell(Happened(what="failed", job=job))
+        self._ended[number] = change
+        self._write_ends()
+
+    def _write_ends(self) -> None:
+        """Write down how jobs have ended. While the disk is full, a job stays locked, so that
+        nobody runs it again, and the others go on. Raises OSError if a signal came meanwhile."""
+        for number, change in list(self._ended.items()):
+            one = self._jobs[number]
+            try:
+                job = self._folder.change(number, change)
+            except InvalidConfig:  # the user has removed or broken its file
+                job = change(one.job)
+            except OSError:
+                if self._caught:
+                    raise
+                continue
+            del self._jobs[number], self._ended[number]
+            one.close()
+            self._folder.ring()  # its lock is free
+            is_cut = job.last is not None and job.last.interrupted
+            code = None if job.last is None else job.last.exit_code
+            what = "done" if code == 0 else "interrupted" if is_cut else "failed"
+            self._tell(Happened(what=what, job=job))
+
+    def _end_left(self) -> None:
+        """End what a guard has left that was killed. This process has adopted it (Linux)."""
+        guards = {one.guard_pid for one in self._jobs.values()}
+        while left := children() - guards - self._spared:
+            for pid in left:
+                with suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
 
     def _obey(self) -> None:
         """Pass on new signals, and end jobs that the user has stopped."""

@@ -9,14 +9,23 @@ import shlex
 import shutil
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.experiment.worker.advice import path_in
+from holdfast.experiment.worker.command.environment import (
+    CHECKPOINTS,
+    CONFIG,
+    WANDB_CONFIG,
+    for_words,
+    is_torchrun,
+    python_of,
+    variables,
+)
 from holdfast.experiment.worker.command.errors import CommandFailed
 from holdfast.experiment.worker.command.process import CommandProcess
 from holdfast.experiment.worker.command.protocol import (
@@ -25,11 +34,14 @@ from holdfast.experiment.worker.command.protocol import (
     Line,
     Lines,
     Malformed,
+    Ranks,
     Report,
     asks_for_answer,
+    doubts,
     may_report,
     report_of,
     reports,
+    seems_mixed,
     visible,
 )
 from holdfast.experiment.worker.command.words import Facts, words_of, yaml_of
@@ -41,10 +53,6 @@ from holdfast.trial.errors import InvalidMetrics
 
 _NEXT_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _ERROR_OF_ARGPARSE = re.compile(r"\S+: error: ")
-_CONFIG = "config.json"
-# W&B's agent names such a file to its trials, and wandb.init() takes its config from there.
-_WANDB_CONFIG = "wandb.yaml"
-_CHECKPOINTS = "checkpoints"
 _LAST_LINES = 20
 _SHOWN_LINE = 500
 _SHOWN_COMMAND = 300
@@ -67,9 +75,10 @@ class CommandSettings(Protocol):
 def run_command(settings: CommandSettings, config: Mapping[str, Any], session: Session) -> None:
     """Run the command to its end. Raises CommandFailed; TrialStopped when the trial is over."""
     folder = session.staging_directory()
-    config_file = folder / _CONFIG
+    config_file = folder / CONFIG
     config_file.write_text(json.dumps(config, default=str))
-    environ = {"PYTHONUNBUFFERED": "1", **os.environ, **settings.env}
+    # Without PYTHONUNBUFFERED: with it, one print() is several writes, and lines of processes mix.
+    environ = {**os.environ, **settings.env}
     words = words_of(
         settings.words,
         config,
@@ -81,48 +90,20 @@ def run_command(settings: CommandSettings, config: Mapping[str, Any], session: S
             environ=environ,
         ),
     )
-    if any(_is_module(settings.here, *both) for both in pairwise(words)):
-        path = environ.get("PYTHONPATH")
-        environ["PYTHONPATH"] = settings.here if not path else f"{path}{os.pathsep}{settings.here}"
     wandb = {name: {"value": value} for name, value in config.items()}
-    (folder / _WANDB_CONFIG).write_text(yaml_of(wandb), encoding="utf-8")
-    (folder / _CHECKPOINTS).mkdir()
+    (folder / WANDB_CONFIG).write_text(yaml_of(wandb), encoding="utf-8")
+    environ = for_words(words, environ, settings.here, folder)
+    (folder / CHECKPOINTS).mkdir()
     with ExitStack() as stack:
         stack.callback(try_to_delete, folder)
         resumed = stack.enter_context(ExitStack())
         start = session.checkpoint()
         # An open checkpoint is not removed: the command may read it until its own first one.
         source = "" if start is None else resumed.enter_context(start.as_directory())
-        environ |= _variables(session, folder, source)
+        environ |= variables(session, folder, source)
         with CommandProcess(words, cwd=settings.cwd or os.getcwd(), environ=environ) as process:
             attempt = _Attempt(settings, session, process, folder, resumed)
             attempt.run()
-
-
-def python_of(environ: Mapping[str, str]) -> str:
-    """The Python of scripts: the first on the PATH, else this one."""
-    return "python" if shutil.which("python", path=environ.get("PATH")) else sys.executable
-
-
-def _is_module(here: str, option: str, name: str) -> bool:
-    """True for `-m` and a module below `here`."""
-    path = os.path.join(here, *name.split("."))
-    return option == "-m" and (os.path.isdir(path) or os.path.isfile(f"{path}.py"))
-
-
-def _variables(session: Session, folder: Path, source: str) -> dict[str, str]:
-    assignment = session.assignment
-    return {
-        "HOLDFAST_CONFIG": str(folder / _CONFIG),
-        "WANDB_SWEEP_PARAM_PATH": str(folder / _WANDB_CONFIG),
-        "HOLDFAST_CHECKPOINT_DIR": str(folder / _CHECKPOINTS),
-        "HOLDFAST_RESUME_DIR": source,
-        "HOLDFAST_ITERATION": str(session.iteration),
-        "HOLDFAST_TRIAL_ID": assignment.trial_id,
-        "HOLDFAST_TRIAL_NAME": assignment.trial_name,
-        "HOLDFAST_TRIAL_DIR": session.folder,
-        "HOLDFAST_ATTEMPT": str(assignment.attempt),
-    }
 
 
 class _Attempt:
@@ -139,7 +120,7 @@ class _Attempt:
         self._settings = settings
         self._session = session
         self._process = process
-        self._checkpoints = folder / _CHECKPOINTS
+        self._checkpoints = folder / CHECKPOINTS
         self._resumed = resumed
         self._extractor = Extractor(settings.metrics)
         self._lines = {name: Lines() for name in ("stdout", "stderr", "report")}
@@ -151,6 +132,9 @@ class _Attempt:
         self._named: set[str] = set()
         self._rows = 0
         self._malformed = ""
+        self._unread = 0
+        self._began = self._first_row = time.monotonic()
+        self._ranks = Ranks() if is_torchrun(process.words) else None
         self._is_ending = False
 
     def run(self) -> None:
@@ -172,6 +156,7 @@ class _Attempt:
         for stream, piece in pieces:
             match stream:
                 case "stdout":
+                    piece = piece if self._ranks is None else self._ranks.feed(piece)
                     for part in _NEXT_LINE.findall(piece):
                         self._take_stdout(part)
                 case "stderr":
@@ -195,6 +180,8 @@ class _Attempt:
 
     def _take_unended(self) -> None:
         """Take last lines that have no end."""
+        for part in _NEXT_LINE.findall(self._ranks.end() if self._ranks else b""):
+            self._take_stdout(part)
         _write(sys.stdout, self._held)
         self._held = b""
         for stream, lines in self._lines.items():
@@ -208,6 +195,8 @@ class _Attempt:
                 self._take_report(line)
             elif (row := self._extractor.take(line)) is not None:
                 self._report(Report(metrics=row))
+            elif seems_mixed(line):
+                self._unread += 1
 
     def _take_report(self, line: Line) -> None:
         if not visible(line.text):
@@ -215,6 +204,7 @@ class _Attempt:
         try:
             self._report(report_of(line))
         except (Malformed, InvalidMetrics) as error:
+            self._unread += 1
             if self._settings.strict:
                 raise CommandFailed(f"a malformed report: {error}") from None
             if asks_for_answer(line):
@@ -234,6 +224,7 @@ class _Attempt:
             self._resumed.close()
             self._checkpoints.mkdir(exist_ok=True)  # it may have been the checkpoint itself
         self._rows += 1
+        self._first_row = self._first_row if self._rows > 1 else time.monotonic()
         if report.wants_answer:
             self._process.answer("ok")
 
@@ -275,7 +266,14 @@ class _Attempt:
             # The command can save itself: its report with a checkpoint ends the attempt.
             self._process.terminate()
 
+    def _warn(self) -> None:
+        """Say what the rows do not show."""
+        first_s, ran_s = (t - self._began for t in (self._first_row, time.monotonic()))
+        for text in doubts(self._unread, first_s, ran_s, self._rows):
+            print(f"holdfast: {text}", file=sys.stderr)
+
     def _conclude(self, status: int) -> None:
+        self._warn()
         if self._session.is_preempted:
             self._session.stop()
         if status:

@@ -20,6 +20,11 @@ PREFIX: Final = "holdfast:"
 LONGEST_LINE: Final = 1 << 20
 _KEPT_OF_LONG = 1 << 10
 _SHOWN = 160
+_LONG_S = 10.0
+# What torchrun writes before a rank's line with --tee: its role, and its number on this machine.
+MARK: Final = "[default${local_rank}]:"
+_MARK = re.compile(rb"\[default(\d+)\]:")
+_LONGEST_MARK = 16
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CHECKPOINT, _ACK = "checkpoint", "ack"
 _NAME = re.compile(r"[^\s=]+")
@@ -81,6 +86,41 @@ class Lines:
         return Line(text=text[:_KEPT_OF_LONG] if is_cut else text, is_cut=is_cut)
 
 
+class Ranks:
+    """Takes apart what the ranks of torchrun print.
+
+    It writes each piece that a rank has printed, which may be a part of a line, after a mark.
+    """
+
+    def __init__(self) -> None:
+        self._rests: dict[bytes, bytes] = {}
+        self._rank = b""
+        self._cut = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """The lines that are complete with this piece, and what stands before any mark."""
+        text = self._cut + piece
+        at = text.rfind(b"[", max(0, len(text) - _LONGEST_MARK))
+        is_cut = at >= 0 and b":" not in text[at:]
+        text, self._cut = (text[:at], text[at:]) if is_cut else (text, b"")
+        first, *marked = _MARK.split(text)
+        lines = [self._of(self._rank, first)]
+        for self._rank, part in zip(marked[::2], marked[1::2], strict=True):
+            lines.append(self._of(self._rank, part))
+        return b"".join(lines)
+
+    def end(self) -> bytes:
+        """Last lines that have no end."""
+        self._rests[self._rank] = self._rests.get(self._rank, b"") + self._cut
+        return b"\n".join(filter(None, self._rests.values()))
+
+    def _of(self, rank: bytes, part: bytes) -> bytes:
+        text = self._rests.get(rank, b"") + part
+        lines = len(text) if not rank or len(text) > LONGEST_LINE else text.rfind(b"\n") + 1
+        self._rests[rank] = text[lines:]
+        return text[:lines]
+
+
 def visible(text: bytes) -> str:
     """What a terminal shows of a line, without colours and surrounding spaces."""
     shown = _ESCAPES.sub("", text.decode(errors="replace"))
@@ -96,6 +136,26 @@ def may_report(beginning: bytes) -> bool:
 def reports(line: Line) -> bool:
     """Whether a line of stdout is a report."""
     return visible(line.text).startswith(PREFIX)
+
+
+def seems_mixed(line: Line) -> bool:
+    """True for a report behind other text: of another process, usually."""
+    return PREFIX in visible(line.text)
+
+
+def doubts(unread: int, first_s: float, ran_s: float, rows: int) -> Iterator[str]:
+    """What the rows of a command do not show: lines that could not be read, and that the first of
+    its rows came after `first_s` of `ran_s` seconds."""
+    if unread:
+        yield (
+            f"{unread:,} line{'s' * (unread > 1)} looked like a report and could not be read. "
+            "Where several processes print, lines mix: append reports to $HOLDFAST_REPORT_FILE"
+        )
+    if rows > 1 and ran_s >= _LONG_S and first_s > 0.9 * ran_s:
+        yield (
+            f"all {rows:,} reports came at the end, since the command buffers its output: "
+            "print(..., flush=True), or append them to $HOLDFAST_REPORT_FILE"
+        )
 
 
 def report_of(line: Line) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -88,6 +89,44 @@ def test_jobs_run_in_order_and_their_ends_are_written_down(folder: QueueFolder) 
     assert "cannot run /nowhere/program" in third.last_lines
     assert folder.file(2, STDOUT).read_text() == "good\n"
     assert run(folder) == []
+
+
+def test_a_job_with_many_arguments_runs(folder: QueueFolder) -> None:
+    add(folder, "sh", "-c", "echo $#", *["x" * 1000] * 200)
+    add(folder, "true")
+    assert run(folder, most=1)[-1] == ("done", 2)
+    assert folder.file(1, STDOUT).read_text() == "199\n"
+
+
+def test_a_job_that_cannot_start_keeps_no_other_from_it(folder: QueueFolder) -> None:
+    add(folder, "sh", "-c", "true", *["x" * 100_000] * 40)  # more than Linux takes
+    add(folder, "true")
+    assert run(folder, most=1) == [("cannot start", 1), ("started", 2), ("done", 2)]
+
+
+def test_a_full_disk_at_a_jobs_end_stops_no_other_and_runs_nothing_again(
+    folder: QueueFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(folder, "sh", "-c", "echo ran")
+    add(folder, "sh", "-c", "echo ran")
+    write, refused = QueueFolder._write, [1, 2]
+    monkeypatch.setattr("holdfast.experiment.queue.runner._RETRY_S", 0.0)
+
+    def full(self: QueueFolder, job: Job) -> None:
+        if job.last is not None and job.last.ended_at is not None and refused:
+            refused.pop()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, job)
+
+    monkeypatch.setattr(QueueFolder, "_write", full)
+    assert sorted(run(folder, most=1)) == [
+        ("done", 1),
+        ("done", 2),
+        ("started", 1),
+        ("started", 2),
+    ]
+    assert refused == []
+    assert [folder.file(number, STDOUT).read_text() for number in (1, 2)] == ["ran\n"] * 2
 
 
 def test_what_a_command_leaves_behind_ends_with_it(folder: QueueFolder) -> None:
@@ -242,6 +281,19 @@ def test_ctrl_c_interrupts_jobs_and_a_stopped_one_waits_for_a_retry(
     assert states(folder) == [State.DONE]
     assert [one["n"] for one in bench.notes()].count(0) == 1
     capsys.readouterr()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS lists no children")
+def test_a_killed_guard_leaves_nothing_of_its_job(bench: Bench, folder: QueueFolder) -> None:
+    child = f"echo $PPID > parent; echo $$ > child; echo began >${MARKS}; exec sleep 1000"
+    (folder.path / "child.sh").write_text(child)
+    add(folder, "sh", "-c", "echo $PPID > guard; setsid sh child.sh & wait")
+    script = runner(bench)
+    script.wait_for("began")
+    os.kill(int((folder.path / "guard").read_text()), signal.SIGKILL)
+    assert script.ends() == 1
+    assert not Path(f"/proc/{int((folder.path / 'child').read_text())}").exists()
+    assert states(folder) == [State.FAILED]
 
 
 def test_a_second_ctrl_c_kills(bench: Bench, folder: QueueFolder) -> None:

@@ -62,7 +62,7 @@ folder = os.environ["HOLDFAST_CHECKPOINT_DIR"]
 for i in range(1, 4):
     with open(os.path.join(folder, "state"), "w") as file:
         file.write(f"{config['net']['x']} {i}")
-    print("holdfast:", json.dumps({"loss": i, "checkpoint": ".", "ack": True}))
+    print("holdfast:", json.dumps({"loss": i, "checkpoint": ".", "ack": True}), flush=True)
     print("answer", answers.readline().strip(), os.path.exists(os.path.join(folder, "state")))
 print("resumes", repr(os.environ["HOLDFAST_RESUME_DIR"]), os.environ["HOLDFAST_ATTEMPT"])
 print(os.getcwd() == os.environ["HOLDFAST_TRIAL_DIR"], os.environ["MINE"])
@@ -218,6 +218,41 @@ def test_a_command_finds_its_config_in_the_form_of_wandbs_agent(fit: Fit) -> Non
     )
 
 
+RANKS = """
+import os
+rank = 0 if os.fork() else 1
+for i in range(1000):
+    if rank:
+        print("rank", 1, "step", i, flush=True)
+    else:
+        print("holdfast:", '{"loss": 1}', flush=True)
+if rank:
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_reports_are_whole_where_two_processes_print(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    (result,) = fit(python(RANKS))
+    assert losses(result) == [1] * 1000
+
+
+def test_lines_that_seem_to_be_reports_are_counted(fit: Fit) -> None:
+    source = """
+print('holdfast: loss=1')
+print('rank 1 holdfast: loss=2')
+print('holdfast: loss')
+"""
+    (result,) = fit(python(source))
+    assert losses(result) == [1]
+    said = output(result, "stderr").splitlines()[-1]
+    assert said.startswith("holdfast: 2 lines looked like a report and could not be read")
+    assert "$HOLDFAST_REPORT_FILE" in said
+
+
 NOISE = r"""
 import os, sys
 def put(data):
@@ -237,7 +272,7 @@ def test_noise_is_passed_on_and_one_warning_shows_the_first_malformed_line(fit: 
     written = Path(result.path, "stdout").read_bytes()
     assert len(written) > 5_000_000
     assert b"\xff\xfe not UTF-8\n" in written
-    assert output(result, "stderr").splitlines() == [
+    assert output(result, "stderr").splitlines()[:-1] == [
         "holdfast: not reported: holdfast: '{broken': not JSON (Expecting property name enclosed "
         "in double quotes: line 1 column 2 (char 1))"
     ]
@@ -287,7 +322,7 @@ import json, os
 x = json.load(open(os.environ["HOLDFAST_CONFIG"]))["x"]
 answers = open(os.environ["HOLDFAST_ACK"])
 for i in range(1, 9):
-    print(f"holdfast: loss={x / i} ack=1")
+    print(f"holdfast: loss={x / i} ack=1", flush=True)
     answers.readline()
 """
     results = fit(

@@ -28,6 +28,7 @@ from holdfast.experiment.queue.queue_folder import (
 )
 from holdfast.experiment.queue.runner import Happened, QueueRunner
 from holdfast.names import printable
+from holdfast.runtime.process_control import adopt_orphans
 from holdfast.trial.errors import InvalidConfig
 
 _HEADER = ["ID", "NAME", "STATE", "SINCE", "EXIT", "COMMAND", "EXPERIMENT"]
@@ -231,6 +232,7 @@ def _run(given: argparse.Namespace, folder: QueueFolder) -> int:
     runner = QueueRunner(
         folder, most=given.jobs, forever=given.forever, environ=os.environ, tell=tell
     )
+    adopt_orphans()  # of guards that are killed
     was_interrupted = runner.run()
     several = ("done", "failed", "interrupted")
     if given.json:

@@ -18,7 +18,9 @@ from holdfast.experiment.worker.command.protocol import (
     Line,
     Lines,
     Malformed,
+    Ranks,
     Report,
+    doubts,
     may_report,
     report_of,
     reports,
@@ -166,3 +168,24 @@ def test_a_row_is_extracted_when_each_metric_was_found() -> None:
     assert rows == [None, None, None, {"step": 1, "loss": 0.4, "acc": 71.5}, None, None]
     assert extractor.missing == ["loss", "step"]
     assert json.dumps(rows[3]) == '{"loss": 0.4, "acc": 71.5, "step": 1}'
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+def test_what_the_ranks_of_torchrun_print_is_taken_apart(size: int) -> None:
+    text = (
+        b"before\n[default0]:holdfast:[default1]:rank[default0]: [default1]: 1 [x]\n"
+        b"[default0]:loss=1\n[default1]:last[default0]:[default10]:ten\n"
+    )
+    ranks = Ranks()
+    pieces = [ranks.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    assert b"".join(pieces) == b"before\nrank 1 [x]\nholdfast: loss=1\nten\n"
+    assert ranks.end() == b"last"
+
+
+def test_a_command_whose_rows_came_at_its_end_is_told_why() -> None:
+    assert list(doubts(0, 19.5, 20.0, 5)) == [
+        "all 5 reports came at the end, since the command buffers its output: "
+        "print(..., flush=True), or append them to $HOLDFAST_REPORT_FILE"
+    ]
+    for first_s, ran_s, rows in ((1.0, 20.0, 5), (19.5, 20.0, 1), (0.5, 0.5, 5)):
+        assert list(doubts(0, first_s, ran_s, rows)) == []
