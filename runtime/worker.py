@@ -155,7 +155,8 @@ def _find_open_files() -> list[IO[Any]]:
 
 def _flush(files: Iterable[IO[Any]]) -> None:
     """Flush `files` and the standard streams."""
-    streams: tuple[Any, ...] = (sys.__stdout__, sys.__stderr__, sys.stdout, sys.stderr)
+    names = ("__stdout__", "__stderr__", "stdout", "stderr")  # user code may have deleted one
+    streams: list[Any] = [getattr(sys, name, None) for name in names]
     for file in (*files, *streams):
         try:
             file.flush()

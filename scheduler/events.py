@@ -143,7 +143,8 @@ class Resumed:
     """A restore has resumed the experiment; `epoch` counts its incarnations from 1.
 
     With `strict=False`, metrics that no report has had so far are no longer errors. `resources`
-    replace those of unfinished trials, and `spec` replaces the experiment's; None changes nothing.
+    replace those of unfinished trials, `config` is that of all trials that run from now on (a
+    trainer's experiment has one), and `spec` replaces the experiment's; None changes nothing.
     Nodes must join again; `offer` and `capacity` are as in Begun.
 
     `rules` is 1 in journals of the first versions. There, a finished trial that should resume but
@@ -161,6 +162,7 @@ class Resumed:
     resources: Bundles | None = None
     spec: ExperimentSpec | None = None
     rules: Count = 1
+    config: Sparse[Config | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

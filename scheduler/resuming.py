@@ -15,7 +15,6 @@ from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import budget_spent, end, fill_or_finish, observe
 from holdfast.trial.events import Interrupted, Reopened, TrialEvent, Unpaused
 from holdfast.trial.readable import listed
-from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve
 from holdfast.trial.tuning import ResumeType
@@ -37,9 +36,8 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     text = _without_checkpoint(state, event)
     waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]
-    if event.resources is not None:
-        for trial_id in waiting:
-            _set_resources(state, trial_id, event.resources)
+    for trial_id in waiting:
+        _set_terms(state, trial_id, event)
     trials = _by_progress(state.trials[trial_id] for trial_id in waiting)
     cluster = Cluster(event.offer, former=state.cluster.past)
     state.placement = Placement(event.capacity, cluster=cluster)
@@ -112,9 +110,15 @@ def _stays_paused(state: State, trial: Trial, event: Resumed) -> bool:
     return is_paused and event.unfinished is ResumeType.RESUME and state.spec.scheduler != ""
 
 
-def _set_resources(state: State, trial_id: str, resources: PlacementGroupFactory) -> None:
+def _set_terms(state: State, trial_id: str, event: Resumed) -> None:
     trial = state.trials[trial_id]
-    state.trials[trial_id] = evolve(trial, spec=replace(trial.spec, resources=resources))
+    spec = trial.spec
+    if event.resources is not None:
+        spec = replace(spec, resources=event.resources)
+    if event.config is not None:
+        spec = replace(spec, config=event.config)
+    if spec is not trial.spec:
+        state.trials[trial_id] = evolve(trial, spec=spec)
 
 
 def _back_to_waiting(trial: Trial) -> TrialEvent | None:

@@ -61,7 +61,8 @@ class Budget(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
-    """The settings of a trial; once it has begun, only its resources change.
+    """The settings of a trial; once it has begun, only its resources change, and the config of a
+    training.
 
     `config` holds plain values, and `Ref` or `Opaque` in place of a user's value that is neither a
     number, text nor a container of them. `tag` names the varied parameters, as in `0_lr=0.1`.

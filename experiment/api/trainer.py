@@ -112,9 +112,9 @@ class DataParallelTrainer:
         `resume="auto"` resumes the training of the RunConfig's name from its newest checkpoint,
         and starts a new one if there is none; with "must" it raises NothingToRestore instead. None
         is "never", and "auto" in a script that imports `ray`, where Train V2 does so. The number
-        of workers may differ. Another `train_loop_config` raises InvalidConfig: pass it to
-        `restore`. With `trusted=False` nothing from the training's folder is unpickled: this
-        script's objects are used instead.
+        of workers, the `train_loop_config` and `stop` may differ: a finished training is then
+        trained further. With `trusted=False` nothing from the training's folder is unpickled:
+        this script's objects are used instead.
 
         Raises TrainingFailedError if the training fails (WorkerGroupError if a worker did,
         PreemptionError if it was preempted too often), and what `Tuner.fit` raises before it
@@ -136,7 +136,9 @@ class DataParallelTrainer:
             scaled = self._loop.scaling.as_placement_group_factory()
             tuner = tuner.with_trainable(self._loop, scaled) if self._tuner is None else tuner
             resume_errored = ResumeConfig(errored="resume")
-            results = tuner.fit(resume=resume, resume_config=resume_errored, trusted=trusted)
+            results = tuner.fit(
+                resume=resume, resume_config=resume_errored, trusted=trusted, extend=True
+            )
         (result,) = results
         if result.error is not None:
             uri = results.uri or results.experiment_path
@@ -182,9 +184,9 @@ class DataParallelTrainer:
         """A trainer whose `fit()` resumes the training at `path` from its newest checkpoint.
 
         `path` may be the RunConfig, with a name, that the training began with. Arguments that you
-        leave out stay as they were; another `scaling_config` changes the number of workers. The
-        records keep the `train_loop_config` that the training began with. Of the RunConfig's
-        `runtime_env` they keep only names: pass it again.
+        leave out stay as they were; another `scaling_config` changes the number of workers, and
+        with another `train_loop_config` a finished training is trained further. Of the
+        RunConfig's `runtime_env` the records keep only names: pass it again.
 
         Of several trainings under one name the newest is restored. With `run=N` (from 1) the
         trainer reads training N instead: `fit()` returns its result if it is finished, and raises
@@ -207,18 +209,23 @@ class DataParallelTrainer:
             "scaling": checked(scaling_config),
         }
         anew = {name: value for name, value in given.items() if value is not None}
-        try:
-            tuner = Tuner.restore(
+
+        def tuner_of(trained: Any) -> Tuner:
+            return Tuner.restore(
                 path,
-                trainer,
+                trained,
                 resume_errored=True,
-                param_space=None if trainer is None else {},
+                param_space=None if trained is None else {},
                 storage_filesystem=storage_filesystem,
                 run=run,
                 runtime_env=runtime_env,
                 trusted=trusted,
                 run_config=None if trainer is None else trainer.run_config,
+                extend=True,
             )
+
+        try:
+            tuner = tuner_of(trainer)
         except NotTrusted as error:
             if trainer is not None:
                 raise
@@ -234,8 +241,10 @@ class DataParallelTrainer:
                 f"{path} holds no training of a {cls.__name__}: restore it with the class that "
                 f"began it"
             )
-        restored._loop = replace(loop, is_renewed="config" in anew, **anew)
+        restored._loop = replace(loop, **anew)
         if tuner.earlier is None:
+            if "config" in anew:  # known only now that the loop is
+                restored._tuner = tuner = tuner_of(restored._loop)
             resources = scaling_config.as_placement_group_factory() if scaling_config else None
             tuner.with_trainable(restored._loop, resources)
         return restored

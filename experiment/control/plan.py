@@ -87,22 +87,17 @@ class RunPlan:
     def references_used(self, references: Iterable[ObjectRef]) -> list[ObjectRef]:
         """The references that trials will get.
 
-        If the config of a training loop was replaced, the old one is not used. Of earlier search
-        spaces, only the values that unfinished trials need count.
+        Of earlier search spaces, only the values that unfinished trials need count.
         """
-        spaces, loop = separated(self.job.param_space), self.job.trainable
+        spaces = separated(self.job.param_space)
         used = {self.spec.space_number, *self._spaces_needed()}
         former = {ref for n, space in spaces.items() if n not in used for ref in _refs(space)}
-        if isinstance(loop, TrainLoop) and loop.is_renewed:
-            former |= _refs(self.job.param_space)
-            former -= _refs(loop.config)
-        else:
-            former -= {ref for number in used for ref in _refs(spaces.get(number, {}))}
+        former -= {ref for number in used for ref in _refs(spaces.get(number, {}))}
         return [ref for ref in references if ref not in former]
 
     def _spaces_needed(self) -> Iterator[int]:
         """The numbers of the search spaces that unfinished trials take values from."""
-        if isinstance(self.first, Resumed):
+        if isinstance(self.first, Resumed) and self.first.config is None:
             for trial in self.machine.trials.values():
                 if not trial.status.is_final or is_selected(trial, self.first, self.spec):
                     yield from spaces_of(trial.spec.config)

@@ -29,7 +29,7 @@ from holdfast.trial.stoppers import (
     watched_by,
 )
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import TuneConfig
+from holdfast.trial.tuning import ResumeConfig, ResumeType, TuneConfig
 
 # The option of an experiment that holds the text of its stopper.
 STOPPER = "stopper"
@@ -223,6 +223,14 @@ def extended(
     return spec
 
 
+def trained_further(resume: ResumeConfig, machine: Machine, spec: ExperimentSpec) -> ResumeConfig:
+    """How a finished training resumes with other settings: from its newest checkpoint. Without one
+    it starts again, if its config has changed."""
+    has_saved = any(trial.checkpoints for trial in machine.trials.values())
+    is_other = spec.space_number != machine.spec.space_number
+    return replace(resume, finished="restart" if is_other and not has_saved else "resume")
+
+
 def difference(name: str, was: object, now: object) -> str:
     """One line with both values; for two objects of one class only the fields that differ."""
     before, after = (str("none" if value is None else value) for value in (was, now))
@@ -311,8 +319,13 @@ def extension_notice(machine: Machine, first: Resumed, wanted: Wanted, total: in
     if not wanted.is_extension:
         text = [f"from now on, {'; '.join(lines)}"]
     else:
-        text = ["the experiment is extended:", *(f"  {line}" for line in lines)]
-        text += _trial_lines(machine, first, total, is_anew=wanted.param_space is not None)
+        is_one = bool(machine.spec.options.get("trainer"))
+        text = [f"the {'training' if is_one else 'experiment'} is extended:"]
+        text += (f"  {line}" for line in lines)
+        if not is_one:
+            text += _trial_lines(machine, first, total, is_anew=wanted.param_space is not None)
+        elif first.finished is ResumeType.RESTART:
+            text.append("  it begins again: it has no checkpoint to train further from")
     concerns_them = wanted.is_extension or "failure" in wanted.settings
     if errored and concerns_them and first.errored == "skip":
         text.append(f"  failed trials left as they are: {errored}; {_TO_RESUME.format('errored')}")

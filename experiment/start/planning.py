@@ -112,7 +112,7 @@ def plan_run(
         )
         settings = _with_recorded_limits(settings, start, offer, view)
     proposer = _proposer(request, start, resources, opened.place)
-    start = _with_total(start, proposer.total)
+    start = _planned(start, proposer)
     _apply_extension(request, start, proposer.total, opened, view)
     _print_notices(request, start, proposer, opened.place, view)
     place, spec = opened.place, start.spec
@@ -214,12 +214,15 @@ def _proposer(request: Request, start: Start, resources: Any, place: ExperimentP
     )
 
 
-def _with_total(start: Start, total: int | None) -> Start:
-    """Record in the spec how many trials the search plans."""
+def _planned(start: Start, proposer: Proposer) -> Start:
+    """Record in the spec how many trials the search plans, and the new config of a training."""
     first = start.first
     if first.spec is None:
         return start
-    return replace(start, first=replace(first, spec=planned(first.spec, total)))
+    first = replace(first, spec=planned(first.spec, proposer.total))
+    if isinstance(first, Resumed) and start.spec.options.get("trainer"):
+        first = replace(first, config=proposer.fixed_config)
+    return replace(start, first=first)
 
 
 def _apply_extension(
@@ -251,11 +254,20 @@ def _print_notices(
 def _was_finished(request: Request, place: ExperimentPlace, machine: Machine) -> str:
     call = "resume='auto', {}" if request.resumes else "restore(..., {})"
     why = ""
+    is_training = bool(machine.spec.options.get("trainer"))
     if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):
         how = f"to continue, {call.format('extend=True')} with a larger one or another stop"
         why = f" ({machine.ending.message}; {how})"
+    elif is_training:
+        why = " (another train_loop_config or stop trains further)"
+    elif any(
+        trial.status is Status.TERMINATED and trial.checkpoints
+        for trial in machine.trials.values()
+    ):
+        how = call.format("resume_config=ResumeConfig(finished='resume')")
+        why = f" ({how} trains finished trials further, if the function now trains longer)"
     failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
-    if failed and not machine.spec.options.get("trainer"):
+    if failed and not is_training:
         trials = f"{len(failed)} trial{'s' * (len(failed) > 1)}"
         way = retry_way(failed)
         config = f"resume_config=ResumeConfig(errored='{way}')"

@@ -118,8 +118,7 @@ def _check_changes(
     fixed = list(wanted.impossible(spec))
     fixed += [] if given.script is None else fixed_differences(spec, given.script)
     if fixed or (wanted.is_extension and not given.extend):
-        trainer = spec.options.get("trainer", "")
-        raise settings_differ(opened.path, fixed, wanted.lines(spec), trainer)
+        raise settings_differ(opened.path, fixed, wanted.lines(spec))
 
 
 def _needed_objects(

@@ -185,23 +185,16 @@ def fixed_differences(spec: ExperimentSpec, script: Request) -> Iterator[str]:
             yield difference(name, was or None, now or None)
 
 
-def settings_differ(
-    path: str, fixed: Sequence[str], changes: Sequence[str], trainer: str
-) -> InvalidConfig:
-    """The error that keeps an experiment from being changed by accident.
-
-    `trainer` is the class of the trainer that began it, or "".
-    """
+def settings_differ(path: str, fixed: Sequence[str], changes: Sequence[str]) -> InvalidConfig:
+    """The error that keeps an experiment from being changed by accident."""
     shown = "\n  ".join(dict.fromkeys([*fixed, *changes]))
-    how = f"To apply this, {trainer}.restore(path, ...) takes a new train_loop_config"
-    if not trainer:
-        of_space = any(line.startswith("param_space") for line in changes)
-        shell = "" if of_space else ", or --extend to holdfast resume"
-        how = (
-            f"To apply this and keep all results, pass extend=True to restore(), or together with "
-            f"resume={shell}. To start anew and keep that experiment, use another "
-            f"RunConfig(name=...); to remove it first: {holdfast_command('rm', path)}"
-        )
+    of_space = any(line.startswith("param_space") for line in changes)
+    shell = "" if of_space else ", or --extend to holdfast resume"
+    how = (
+        f"To apply this and keep all results, pass extend=True to restore(), or together with "
+        f"resume={shell}. To start anew and keep that experiment, use another "
+        f"RunConfig(name=...); to remove it first: {holdfast_command('rm', path)}"
+    )
     if fixed:
         names = ", ".join(line.partition(":")[0] for line in fixed)
         how = (

@@ -13,7 +13,7 @@ from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.start.changed_code import change_notice, has_changed, retried, store
-from holdfast.experiment.start.extension import extended
+from holdfast.experiment.start.extension import extended, trained_further
 from holdfast.experiment.start.machines import capacity_of
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.untrusted_restore import check_recorded
@@ -91,6 +91,9 @@ def resumed_start(
     changed = has_changed(request.trainable, file)
     if changed and request.retries:
         resume = retried(resume, machine)
+    spec = extended(request.extension, machine, strict=strict, resources=resources)
+    if spec is not None and spec.options.get("trainer"):
+        resume = trained_further(resume, machine, spec)
     first = Resumed(
         epoch=machine.epoch + 1,
         capacity=capacity_of(host_resources, offer),
@@ -101,7 +104,7 @@ def resumed_start(
         boot_id=boot_id(),
         strict=strict,
         resources=request.resources,
-        spec=extended(request.extension, machine, strict=strict, resources=resources),
+        spec=spec,
         rules=2,
     )
     check_enclosed_trials(opened.place.layout, machine, written(machine, first))

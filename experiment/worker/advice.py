@@ -30,8 +30,20 @@ def advice_for(
             return _of_attribute(error)
         case KeyError():
             return _of_key(error, config)
+        case ValueError() | RuntimeError():
+            return _of_group(str(error))
         case _:
             return ""
+
+
+def _of_group(text: str) -> str:
+    """What lets a script made for torchrun run as a rank."""
+    option = "TorchTrainer(loop, torch_config=TorchConfig(init_process_group=False))"
+    if "default process group twice" in text:
+        return f"The ranks of TorchTrainer have a group: to leave it to the script, {option}"
+    if "env:// rendezvous" in text:
+        return f"What torchrun sets, {option} sets for each of its ranks"
+    return ""
 
 
 def path_in(text: str, here: str, folder: str = "") -> str:

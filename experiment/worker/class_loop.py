@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.experiment.worker.afterwards import fails_nothing
 from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.experiment.worker.trainable import Trainable
 from holdfast.experiment.worker.wrap import exports_of
@@ -33,10 +34,12 @@ def drive(
         if _steps(trainable, session) and (formats := exports_of(type(trainable))):
             trainable.export_model(formats)
     except BaseException:
-        trainable.cleanup()
+        with fails_nothing():
+            trainable.cleanup()
         raise
     if not session.job.reuse_actors:
-        trainable.cleanup()
+        with fails_nothing():
+            trainable.cleanup()
     return trainable
 
 

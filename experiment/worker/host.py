@@ -7,7 +7,6 @@ import io
 import os
 import pickle
 import socket
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -19,6 +18,7 @@ from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
 from holdfast.experiment.worker.advice import advice_for
+from holdfast.experiment.worker.afterwards import tell
 from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
 from holdfast.experiment.worker.command.errors import CommandError
 from holdfast.experiment.worker.job import Assignment, Job
@@ -31,6 +31,7 @@ from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.experiment.worker.stop_orders import stoppable
 from holdfast.experiment.worker.trainable import Trainable
+from holdfast.experiment.worker.training.script_launchers import refuse_in_trials
 from holdfast.experiment.worker.trial_directory import FolderUnusable, prepare_directory
 from holdfast.experiment.worker.wrap import check_has_run, start_of
 from holdfast.forked import children_end_here
@@ -65,6 +66,7 @@ class TrialHost:
 
         import holdfast.experiment.worker.context  # noqa: F401  # has `report`: else each trial imports it
 
+        refuse_in_trials()
         shared = io.BytesIO(payload)
         pickle.load(shared).enter(os.environ.get(NODE_DIR, ""))
         with collecting_references() as references:
@@ -221,12 +223,10 @@ def _report_value(session: Session, value: Any) -> None:
     elif isinstance(value, Number):
         session.report({UNNAMED: value})
     elif value is not None:
-        with suppress(ValueError, OSError, AttributeError):  # user code has closed stderr
-            print(
-                f"the {type(value).__name__} that the trainable returned is not reported: return "
-                f"or yield a dict of metrics or a number, or store it in a checkpoint",
-                file=sys.stderr,
-            )
+        tell(
+            f"the {type(value).__name__} that the trainable returned is not reported: return or "
+            f"yield a dict of metrics or a number, or store it in a checkpoint"
+        )
 
 
 def config_of(session: Session) -> dict[str, Any]:
@@ -301,7 +301,8 @@ def trial_environment(session: Session) -> Iterator[OutputCapture]:
             yield capture
     finally:
         if job.chdir:
-            os.chdir(job.working_dir)
+            with suppress(OSError):  # it may be gone by now
+                os.chdir(job.working_dir)
 
 
 @lru_cache(maxsize=1)

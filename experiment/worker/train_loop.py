@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import field, replace
 from importlib import import_module
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker import session as sessions
+from holdfast.experiment.worker.afterwards import fails_nothing
 from holdfast.experiment.worker.data_config import DataConfig
 from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.worker.rank_session import RankSession
@@ -71,8 +72,7 @@ class TrainLoop:
     """The user's function with everything needed to run it in a rank.
 
     `name` appears in the names of trials. `start` is the checkpoint from which a trial without its
-    own begins. `scales`: each trial's config has its own ScalingConfig. `is_renewed`: `config`
-    replaces that of each trial.
+    own begins. `scales`: each trial's config has its own ScalingConfig.
 
     Raises InvalidConfig for a function that cannot be called.
     """
@@ -83,7 +83,6 @@ class TrainLoop:
     backend: BackendConfig = field(default_factory=BackendConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
     scales: bool = False
-    is_renewed: bool = False
     datasets: Mapping[str, Any] = field(default_factory=dict)
     data_config: DataConfig = field(default_factory=DataConfig)
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -199,12 +198,15 @@ class TrainLoop:
         session.validate = None if self.validation is None else self.validation.run
         datasets = {**self.datasets, **config.get(DATASETS, {})}
         session.shards = self.data_config.shards(datasets, rank.world_size)[rank.rank]
-        given = self.config if self.is_renewed else config.get(LOOP_CONFIG, self.config)
+        given = config.get(LOOP_CONFIG, self.config)
         if (chosen := getattr(self.function, "chosen", None)) is not None:
             given = {**given, **chosen(config)}
-        with self.backend.joined(rank):
-            arguments = (dict(given),) if _takes(self.function, {}) else ()
+        arguments = (dict(given),) if _takes(self.function, {}) else ()
+        with ExitStack() as joined:
+            joined.enter_context(self.backend.joined(rank))
             check_has_run(self.function(*arguments))
+            with fails_nothing():
+                joined.close()
 
 
 def _dict_in(space: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -80,6 +80,8 @@ class Framework:
         return None
 
 
+# With TensorFlow, torch or jax below it.
+KERAS = Framework(title="Keras", module="keras", extra="tensorflow", minimum="3")
 MATPLOTLIB = Framework(title="matplotlib", module="matplotlib", extra="plots")
 OPTUNA = Framework(title="Optuna", module="optuna")
 PANDAS = Framework(title="pandas", module="pandas")

@@ -108,6 +108,15 @@ def test_in_a_journal_of_the_first_versions_it_began_from_scratch() -> None:
     assert launches(run.resume(finished="resume", rules=1)) == ["t0"]
 
 
+def test_another_config_is_that_of_what_runs_from_now_on() -> None:
+    run = ended(samples=2, stop={"loss": 9})
+    before = run.machine.trials["t0"].config
+    run.resume(config={"epochs": 5})
+    assert run.machine.trials["t0"].config == before
+    assert launches(run.resume(config={"epochs": 5}, finished="resume")) == ["t0"]
+    assert [trial.config for trial in run.folded().trials.values()] == [{"epochs": 5}] * 2
+
+
 def test_what_is_left_to_do_is_known_before_it_is_done() -> None:
     run = ended()
     machine = run.machine

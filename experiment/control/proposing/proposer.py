@@ -133,6 +133,12 @@ class Proposer:
         left = self._continued.total(num_samples)
         return None if left is None else self._ordinal(self._spec.space_from) + left
 
+    @property
+    def fixed_config(self) -> dict[str, Any]:
+        """The config of each trial if there is nothing to search, as in the space of a trainer."""
+        assert self._space is not None
+        return self._forms.kept(self._space.variant(0, random.Random(0)).config)
+
     def extend(self, num_samples: int) -> None:
         """A person has changed the number of samples."""
         self.total = self.total_of(num_samples)

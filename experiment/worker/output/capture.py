@@ -43,11 +43,11 @@ class OutputCapture:
     def flush(self) -> None:
         """Write everything that was printed; called at the end of the attempt.
 
-        User code may have closed or replaced `sys.stdout`.
+        User code may have closed, replaced or deleted `sys.stdout`.
         """
-        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
             with suppress(Exception):
-                stream.flush()  # type: ignore[union-attr]
+                getattr(sys, name).flush()
         c_stdio.flush()
         for printed in self._streams:
             printed.finish()

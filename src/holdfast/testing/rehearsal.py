@@ -269,6 +269,7 @@ class Rehearsal:
         strict: bool = True,
         rules: int = 2,
         changed: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
         **wishes: str,
     ) -> list[Effect]:
         """`wishes` for finished, unfinished and errored trials, as in Resumed; `changed` has the
@@ -283,6 +284,7 @@ class Rehearsal:
             resources=resources,
             spec=replace(self.machine.spec, **changed) if changed else None,
             rules=rules,
+            config=config,
             **{status: ResumeType(wish) for status, wish in wishes.items()},
         )
         return self.handle(resumed, after_s=3600)

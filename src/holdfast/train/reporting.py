@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from holdfast.experiment.worker.afterwards import tell
 from holdfast.experiment.worker.context import get_context, report, staging_directory
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
@@ -66,7 +66,7 @@ def report_saved(metrics: Mapping[str, Any], filename: str, save: Save) -> None:
 
 def say_nothing_reported(why: str) -> None:
     """Warns of a callback that reported nothing: the experiment has no row."""
-    print(f"holdfast: nothing was reported of this training: {why}", file=sys.stderr)
+    tell(f"holdfast: nothing was reported of this training: {why}")
 
 
 @contextmanager

@@ -109,8 +109,6 @@ def test_a_trainer_resumes_its_training(tmp_path: Path) -> None:
         trainer().fit(resume="auto")
     (tmp_path / "mended").touch()
     assert (trainer().fit(resume="auto").metrics or {})["resumed"]
-    with pytest.raises(InvalidConfig, match=r"DataParallelTrainer\.restore\(path, \.\.\.\) takes"):
-        trainer(more=1).fit(resume="auto")
     with pytest.raises(InvalidConfig, match="A restore cannot change num_samples"):
         tune.Tuner.restore(tmp_path / "results" / "t", num_samples=2, extend=True)
 

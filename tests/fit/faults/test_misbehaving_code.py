@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
+import resource
+import shutil
+import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +18,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.runtime import safe_text
+from holdfast.runtime import process_control, safe_text
 
 LONG = 200_000_000
 
@@ -277,6 +282,10 @@ def none() -> None:
     sys.stdout = sys.stderr = None
 
 
+def delete() -> None:
+    del sys.stdout, sys.stderr
+
+
 def replace_by_mute() -> None:
     sys.stdout = sys.stderr = Mute()
 
@@ -286,7 +295,8 @@ def replace_by_raising() -> None:
 
 
 WAYS: dict[str, Callable[[], None]] = {
-    way.__name__: way for way in (close, close_both, none, replace_by_mute, replace_by_raising)
+    way.__name__: way
+    for way in (close, close_both, none, delete, replace_by_mute, replace_by_raising)
 }
 
 
@@ -300,6 +310,91 @@ def test_what_becomes_of_its_streams_does_not_fail_a_trial(fit: Any) -> None:
     results = fit(muted, {"way": tune.grid_search(sorted(WAYS))})
     assert {r.config["way"]: r.error for r in results} == dict.fromkeys(WAYS)
     assert all(r.metrics["n"] == 1 for r in results)
+
+
+# -- what it leaves behind when it returns -------------------------------------------------------
+
+
+def block_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.NSIG))
+
+
+def ignore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, process_control.STOP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def let_warnings_raise() -> None:
+    warnings.simplefilter("error")
+
+
+def forget_modules() -> None:
+    sys.modules.clear()
+    sys.path.clear()
+
+
+LEFT: dict[str, Callable[[], object]] = {
+    "an exit function that raises": lambda: atexit.register(int, "no number"),
+    "an exit function that ends the process": lambda: atexit.register(os._exit, 3),
+    "an exit function that kills it": lambda: atexit.register(os.kill, os.getpid(), 9),
+    "no environment": os.environ.clear,
+    "no streams": lambda: os.closerange(0, 3),
+    "blocked signals": block_signals,
+    "ignored signals": ignore_signals,
+    "warnings that raise": let_warnings_raise,
+    "another directory": lambda: os.chdir("/"),
+    "no directory": lambda: shutil.rmtree(os.getcwd()),
+    "no modules": forget_modules,
+    "no room for files": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+    "no descriptors": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)),
+    "a thread that raises": lambda: threading.Thread(target=int, args=("no number",)).start(),
+}
+
+
+def leaving(config: dict[str, Any]) -> None:
+    tune.report({"n": 1})
+    LEFT[config["way"]]()
+
+
+def test_what_a_finished_function_leaves_behind_does_not_fail_it(fit: Any) -> None:
+    results = fit(leaving, {"way": tune.grid_search(sorted(LEFT))})
+    assert {r.config["way"]: r.error for r in results} == dict.fromkeys(LEFT)
+
+
+class Uncleanly(tune.Trainable):
+    def step(self) -> dict[str, Any]:
+        if self.config["way"] == "fails":
+            raise ValueError("the cause")
+        return {"n": 1, "done": True}
+
+    def cleanup(self) -> None:
+        raise RuntimeError("in cleanup")
+
+
+def test_an_error_of_cleanup_is_shown_and_neither_fails_a_class_nor_hides_its_error(
+    fit: Any,
+) -> None:
+    failed, finished = fit(Uncleanly, {"way": tune.grid_search(["fails", "ends"])})
+    assert finished.error is None
+    assert "the cause" in str(failed.error)
+    for result in (failed, finished):
+        assert "in cleanup" in Path(result.path, "stderr").read_text()
+
+
+def test_a_removed_directory_of_the_script_fails_no_trial(run_script: Any) -> None:
+    script = """
+import os, shutil
+from holdfast import tune
+os.mkdir("gone")
+os.chdir("gone")
+def train(config):
+    tune.report({"n": 1})
+    shutil.rmtree(os.environ["TUNE_ORIG_WORKING_DIR"])
+result = tune.Tuner(train, run_config=tune.RunConfig(storage_path=os.path.abspath(".."))).fit()[0]
+print("error", result.error)
+"""
+    done = run_script(script)
+    assert "error None" in done.stdout, done.stderr
 
 
 # -- errors ---------------------------------------------------------------------------------------

@@ -229,3 +229,33 @@ def test_the_processes_of_a_data_loader_report_and_end_nothing(tmp_path: Path, l
             assert [(row["epoch"], row["batches"]) for row in rows] == [(n, 24) for n in range(3)]
         else:
             assert "sample 7 is broken" in str(result.error)
+
+
+@pytest.mark.parametrize(("way", "total"), [("destroys", 1), ("replaces", 2)])
+def test_a_group_that_the_script_has_destroyed_or_replaced_fails_nothing(
+    tmp_path: Path, loops: Any, way: str, total: int
+) -> None:
+    done = trainer(tmp_path, loops.leaving, train_loop_config={"way": way}).fit()
+    assert row(done)["total"] == total
+
+
+@pytest.mark.parametrize("destroys", [True, False])
+def test_a_script_made_for_torchrun_joins_its_ranks_itself(
+    tmp_path: Path, loops: Any, destroys: bool
+) -> None:
+    left = TorchConfig(init_process_group=False)
+    config = {"destroys": destroys}
+    loop = loops.made_for_torchrun
+    done = trainer(tmp_path, loop, train_loop_config=config, torch_config=left).fit()
+    assert (row(done)["total"], row(done)["launched"]) == (2, True)
+
+
+@pytest.mark.parametrize("kind", [TorchTrainer, train.DataParallelTrainer])
+def test_a_script_that_joins_its_ranks_itself_is_shown_the_option(
+    tmp_path: Path, loops: Any, kind: Any
+) -> None:
+    run = train.RunConfig(storage_path=str(tmp_path), verbose=0)
+    scaling = train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
+    made = kind(loops.joining_itself, scaling_config=scaling, run_config=run)
+    with pytest.raises(TuneError, match=r"TorchConfig\(init_process_group=False\)"):
+        made.fit()

@@ -27,6 +27,7 @@ from holdfast.train.torch import (
     prepare_model,
     prepare_optimizer,
 )
+from holdfast.train.torch.noticing import preemption_agreed
 from holdfast.trial.errors import InvalidConfig
 
 SAMPLES = 48
@@ -193,3 +194,32 @@ def with_loading_processes(config: dict[str, Any]) -> None:
     )
     for epoch in range(3):
         tune.report({"epoch": epoch, "batches": sum(1 for _ in loader)})
+
+
+def leaving(config: dict[str, Any]) -> None:
+    """Reports around the end of the process group, as the script has it."""
+    train.report({"ranks": dist.get_world_size()})
+    dist.barrier()
+    dist.destroy_process_group()
+    if config["way"] == "replaces":
+        dist.init_process_group("gloo")
+    total = torch.ones(1)
+    if dist.is_initialized():
+        assert not preemption_agreed()
+        dist.all_reduce(total)
+    train.report({"total": total.item()})
+
+
+def made_for_torchrun(config: dict[str, Any]) -> None:
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    launched, run = dist.is_torchelastic_launched(), os.environ["TORCHELASTIC_RUN_ID"]
+    assert run == train.get_context().get_trial_id()
+    if config["destroys"]:
+        dist.destroy_process_group()
+    train.report({"total": total.item(), "launched": launched})
+
+
+def joining_itself(config: dict[str, Any]) -> None:
+    dist.init_process_group("gloo")

@@ -190,7 +190,7 @@ def show_overview(
     state = overview.state
     say(f"{overview.name}: {state}{_because(overview, now)}", STATE_STYLES[state])
     states = states_text_of(overview.counts, overview.stop_reasons, overview.not_created, state)
-    say(f"  {states}; {overview.trainable}, began {_when(overview, now)}")
+    say(f"  {states}; {overview.trainable}, began {_when(overview, experiment.machine, now)}")
     if overview.tags:
         say(f"  tags {_tags(overview.tags)}")
     rows = len(experiment.machine.trials) if most is None else most
@@ -268,11 +268,14 @@ def _because(overview: Overview, now: float) -> str:
     return f", last published to storage {duration(max(0.0, now - overview.heard_at))} ago"
 
 
-def _when(overview: Overview, now: float) -> str:
+def _when(overview: Overview, machine: Machine, now: float) -> str:
     began = overview.began_at
     local = datetime.fromtimestamp(began).astimezone().strftime("%Y-%m-%d %H:%M")
     restores = _RESTORES.get(overview.restores, f", restored {overview.restores} times")
     ago = duration(max(0.0, now - began))
+    trials = machine.trials.values()
+    if len(trials) == 1 and (begun := max(trial.resumed_from for trial in trials)):
+        restores += f", the last time from iteration {begun}"
     return f"{local} ({ago} ago), ran {duration(overview.active_s)}{restores}"
 
 

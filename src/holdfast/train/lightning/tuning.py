@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast.experiment.worker.afterwards import tell
 from holdfast.experiment.worker.context import report
 from holdfast.train.lightning.flavour import plain
 from holdfast.train.lightning.preparing import check_ranks
@@ -84,10 +84,9 @@ class HookReport:
             return found
         for name in set(self._metrics.values()) - found.keys() - self._told:
             self._told.add(name)
-            print(
+            tell(
                 f"holdfast: {name!r} is not reported: Lightning has logged "
-                f"{', '.join(map(repr, sorted(found))) or 'nothing'} so far",
-                file=sys.stderr,
+                f"{', '.join(map(repr, sorted(found))) or 'nothing'} so far"
             )
         return {name: found[key] for name, key in self._metrics.items() if key in found}
 

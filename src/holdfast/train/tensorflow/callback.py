@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from holdfast.experiment.worker.context import get_checkpoint, get_context, report
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.reporting import (
@@ -22,6 +20,11 @@ from holdfast.train.reporting import (
     say_nothing_reported,
 )
 from holdfast.trial.errors import InvalidConfig
+
+if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
+    from tensorflow import keras  # which is tf_keras then
+else:
+    import keras  # needs no TensorFlow
 
 CHECKPOINT_NAME = "model.keras"
 _PROGRESS = "progress.json"
@@ -36,7 +39,7 @@ EVENTS = tuple(
 )  # fmt: skip
 
 
-class ReportCheckpointCallback(tf.keras.callbacks.Callback):
+class ReportCheckpointCallback(keras.callbacks.Callback):
     """Reports Keras's logs, and the model as a checkpoint that `model.save` writes.
 
     `checkpoint_on` and `report_metrics_on` are Keras events, or lists of them: `epoch_end`,
@@ -78,7 +81,7 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
         """The compiled model in a checkpoint. Raises FileNotFoundError if there is none."""
         with saved(checkpoint, filename) as path:
-            return tf.keras.models.load_model(path)
+            return keras.models.load_model(path)
 
     def resume(self, model: Any) -> int:
         """Load the trial's newest checkpoint into the compiled model and its optimizer.

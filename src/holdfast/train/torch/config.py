@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
+from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.torch_devices import get_device
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import TORCH
@@ -19,6 +20,8 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 
 # How long a rank tries to reach rank 0, whose port is open by then.
 _MEET_S = 60.0
+# A retry of the trial is a new run to torch.
+_NO_RESTARTS = {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0"}
 
 
 @dataclass(unsafe_hash=True)
@@ -27,12 +30,15 @@ class TorchConfig(Assignable, BackendConfig):
     GPUs, and gloo without, or if ranks share a GPU, which NCCL refuses.
 
     `init_method` is accepted for scripts that pass it: either way the ranks meet at a free port.
-    An operation of the group may take `timeout_s`.
+    An operation of the group may take `timeout_s`. With `init_process_group=False` the loop calls
+    `torch.distributed.init_process_group` itself, as a script for torchrun does, in the
+    environment that torchrun sets.
     """
 
     backend: str | None = None
     init_method: str = "env"
     timeout_s: int = 1800
+    init_process_group: bool = True
     # The first step of any optimizer imports torch._dynamo, which takes 1.8 s of CPU.
     modules = ("torch.distributed", "torch._dynamo", "holdfast.train.torch.loading")
 
@@ -53,12 +59,17 @@ class TorchConfig(Assignable, BackendConfig):
         timeout = timedelta(seconds=self.timeout_s)
         store = _store(rank, timeout)
         _tell_libraries(rank, store)
-        dist.init_process_group(
-            backend, store=store, rank=rank.rank, world_size=rank.world_size, timeout=timeout
-        )
+        if self.init_process_group:
+            dist.init_process_group(
+                backend, store=store, rank=rank.rank, world_size=rank.world_size, timeout=timeout
+            )
+        else:
+            run_id = get_context().get_trial_id()
+            os.environ.update(TORCHELASTIC_RUN_ID=run_id, ROLE_NAME="default", **_NO_RESTARTS)
         yield
         # Not after an error: the other ranks may be gone, and this process ends anyway.
-        dist.destroy_process_group()
+        if dist.is_initialized():  # most scripts end with this call themselves
+            dist.destroy_process_group()
 
 
 def _store(rank: Rank, timeout: timedelta) -> Any:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.session import running
 
-# The group of this process. A group of CPUs need not wait for a GPU's computations.
+# The default group, and the one to ask in it: of CPUs, so that it waits for no GPU.
 _groups: list[Any] = []
 
 
@@ -26,8 +26,9 @@ def preemption_agreed() -> bool:
     is_preempted = get_context().preemption_requested()
     if get_context().get_world_size() == 1 or not dist.is_initialized():
         return is_preempted
-    if not _groups:
-        _groups.append(None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo"))
+    if _groups[:1] != [dist.group.WORLD]:  # the script may have replaced it
+        own = None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+        _groups[:] = [dist.group.WORLD, own]
     flag = torch.tensor([int(is_preempted)], dtype=torch.int32)
-    dist.all_reduce(flag, dist.ReduceOp.MAX, group=_groups[0])
+    dist.all_reduce(flag, dist.ReduceOp.MAX, group=_groups[1])
     return bool(flag.item())
