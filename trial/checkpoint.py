@@ -35,10 +35,22 @@ class Validation(StrEnum):
 
 
 _PREFIX = "checkpoint_"
+_BLOCK = 100_000
 
 
 def checkpoint_dirname(index: int) -> str:
     return f"{_PREFIX}{index:06d}"
+
+
+def number_past(index: int) -> int:
+    """The next number for holdfast's checkpoints where a script has a folder of number `index` of
+    its own: so far above that its later ones stay free."""
+    return first_number(index) + _BLOCK
+
+
+def first_number(index: int) -> int:
+    """The first number that may be of the same series as `index`."""
+    return index - index % _BLOCK
 
 
 def checkpoint_number(dirname: str) -> int | None:

@@ -13,6 +13,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import broken, changed_checkpoint
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.tree import is_ours
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import Trial
 
@@ -127,10 +128,10 @@ def unnamed(replayed: ReplayedExperiment, folders: Iterable[str]) -> Iterator[st
 
 
 def folders(layout: Layout, replayed: ReplayedExperiment) -> list[str]:
-    """Every folder on this machine that is named like a checkpoint, in the trials' folders."""
+    """Every checkpoint on this machine, in the trials' folders."""
     return [
         f"{dirname}/{path.name}"
         for dirname in replayed.dirnames
         for path in sorted(Path(layout.root, dirname).glob("checkpoint_*/"))
-        if not path.is_symlink()
+        if not path.is_symlink() and is_ours(path)
     ]

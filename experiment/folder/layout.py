@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,12 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.reading import JOURNAL as JOURNAL
 from holdfast.syncer.checkpoint.reading import LOCK as LOCK
 from holdfast.syncer.checkpoint.reading import LOCK_WORKERS as LOCK_WORKERS
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
+from holdfast.trial.checkpoint import (
+    CheckpointRecord,
+    checkpoint_dirname,
+    checkpoint_number,
+    number_past,
+)
 from holdfast.trial.trial import TrialSpec
 
 TUNER = "tuner.pkl"
@@ -38,6 +44,8 @@ PARAMS = "params.json"
 RESULTS = "result.json"
 PROGRESS = "progress.csv"
 ERROR = "error.txt"
+# A file of the script's own that had one of these names has this at its end.
+OF_SCRIPT = ".of-script"
 STDOUT = "stdout"
 STDERR = "stderr"
 EVENTS_PREFIX = "events.out.tfevents."
@@ -90,6 +98,13 @@ def is_policy_log(name: str) -> bool:
 def is_checkpoint(name: str) -> bool:
     """Whether a folder in a trial's directory has the name of a checkpoint."""
     return checkpoint_number(name) is not None
+
+
+def free_number(folder: str, index: int) -> int:
+    """The number from `index` on that a new checkpoint in a trial's folder may have."""
+    while os.path.lexists(f"{folder}/{checkpoint_dirname(index)}"):
+        index = number_past(index)
+    return index
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from holdfast.syncer.checkpoint.reading import is_whole
 from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.files.threads import call_and_wait
-from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
+from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, is_ours
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import read_small
 from holdfast.syncer.uploader.lock_holder import current_holder
@@ -276,7 +276,11 @@ class TrialFolder:
         staged = (folder.parent / LOCK).exists() and not (folder.parent / CLAIMS).exists()
         found = sorted(entry.name for entry in folder.glob(f"{CHECKPOINT_PREFIX}*/"))
         names = [name for name in found if is_checkpoint(name)]
-        return [name for name in names if staged or (folder / name / MANIFEST_NAME).is_file()]
+        return [
+            name
+            for name in names
+            if (folder / name / MANIFEST_NAME).is_file() or (staged and is_ours(folder / name))
+        ]
 
 
 def _last_line_of(file: BinaryIO) -> bytes:

@@ -78,12 +78,16 @@ class AppendFile:
         self.append(data)
 
     def append(self, data: bytes) -> None:
-        """Append bytes. Raises OSError; FileChanged if the file's size is not the known one."""
+        """Append bytes. Raises OSError; FileChanged if the file's size is not the known one, or if
+        there is one already that this has not written."""
         if not data:
             return
         flags = os.O_WRONLY | os.O_CLOEXEC
-        flags |= os.O_APPEND if self.size else os.O_CREAT | os.O_TRUNC
-        descriptor = regular_descriptor(self.path, flags)
+        flags |= os.O_APPEND if self.size else os.O_CREAT | os.O_EXCL
+        try:
+            descriptor = regular_descriptor(self.path, flags)
+        except FileExistsError as error:
+            raise FileChanged(self.path) from error
         try:
             if self.size and os.fstat(descriptor).st_size != self.size:
                 raise FileChanged(self.path)
@@ -100,6 +104,8 @@ class AppendFile:
         except OSError:
             with suppress(OSError):  # after a full disk, readers must not see half a line
                 os.ftruncate(descriptor, self.size)
+                if not self.size:
+                    os.unlink(self.path)
             raise
 
     def move(self, folder: str) -> None:
@@ -110,8 +116,9 @@ class AppendFile:
         """Keep the first `size` bytes, atomically: a reader sees the old file or the new one."""
         if size == self.size:
             return
+        kept = self.head(size)
         if size:
-            self._replace(self.head(size))
+            self._replace(kept)
         else:
             remove_file(self.path)
             self.size = self.crc32 = 0
@@ -121,12 +128,21 @@ class AppendFile:
         self.size, self.crc32 = len(data), zlib.crc32(data)
 
     def head(self, size: int) -> bytes:
-        """The first `size` bytes. Raises FileChanged if the file is shorter."""
+        """The first `size` bytes. Raises FileChanged if the file is not as this has written it."""
         with open_regular(self.path) as file:
-            data = file.read(size)
-        if len(data) != size:
+            data = file.read()
+        if Written.of(data) != self.written:
             raise FileChanged(self.path)
-        return data
+        return data[:size]
+
+    def check(self) -> None:
+        """Raises FileChanged if the file has another size than this has written."""
+        try:
+            size = os.lstat(self.path).st_size
+        except FileNotFoundError:
+            size = 0
+        if size != self.size:
+            raise FileChanged(self.path)
 
 
 class ProgressTable(AppendFile):

@@ -37,9 +37,10 @@ def serve(
     """Serve the controller until it sends `close` or is gone.
 
     Messages in: `["upto", segment, offset]`, `["close"]`. Messages out: `["trouble", text]` each
-    time files cannot be written; `["progress", bytes, bytes in all]` of the journal once a second;
-    with `tells_written` as often `["written", segment, offset]`: all files are as the journal up
-    to there; `["done", is_complete]` after `close`: whether everything is written.
+    time files cannot be written, and once if a script has files of such names of its own;
+    `["progress", bytes, bytes in all]` of the journal once a second; with `tells_written` as often
+    `["written", segment, offset]`: all files are as the journal up to there; `["done",
+    is_complete]` after `close`: whether everything is written.
     """
     progress = _Progress(connection, clock)
     _Server(
@@ -74,7 +75,7 @@ class _Server:
         self._connection = connection
         self._projector = projector
         self._telling = telling
-        self._troubled = False
+        self._troubled = self._told_kept = False
 
     def serve(self) -> None:
         while True:
@@ -138,6 +139,9 @@ class _Server:
         if trouble and not self._troubled:
             self._send(["trouble", trouble])
         self._troubled = trouble is not None
+        if self._projector.kept and not self._told_kept:
+            self._told_kept = True
+            self._send(["trouble", self._projector.kept])
 
     def _tell_written(self) -> None:
         if self._telling is None or self._troubled or not self._telling.is_due:

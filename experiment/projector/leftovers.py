@@ -20,7 +20,7 @@ from holdfast.syncer.files.durable import (
     remove_leftovers_in,
     remove_tree,
 )
-from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME, is_ours
 from holdfast.trees import delete_tree
 from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.trial import Trial
@@ -80,7 +80,7 @@ def _sweep_staging(folder: Path, before: float) -> bool:
 def _sweep_checkpoint(folder: Path, before: float, trial: Trial | None) -> bool:
     is_clean = remove_leftovers_in(folder, before)
     number = checkpoint_number(folder.name)
-    if number is None or trial is None or not trial.status.is_final:
+    if number is None or trial is None or not trial.status.is_final or not is_ours(folder):
         return is_clean
     if number >= trial.next_checkpoint:
         return (folder / MANIFEST_NAME).exists() or _remove_unless_read(folder, before)

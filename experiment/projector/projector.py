@@ -8,6 +8,7 @@ it rewrites the files of every trial whose state on disk is unknown.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.layout import OF_SCRIPT, Layout
 from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.clean_folders import CleanFolders
 from holdfast.experiment.projector.pace import Pace
@@ -119,6 +120,18 @@ class Projector:
         return (
             f"{error.filename}: {error.strerror}{rest}. No report is lost: the files are "
             "rewritten from the journal"
+        )
+
+    @property
+    def kept(self) -> str:
+        """Where a script's own file is that had the name of one of holdfast's; "" for none."""
+        if not self._files.kept:
+            return ""
+        kept = self._files.kept[0]
+        name = os.path.basename(kept).partition(OF_SCRIPT)[0]
+        return (
+            f"a trial's script writes a file {name} of its own in its folder, and so does "
+            f"holdfast. The script's is kept as {kept}, and so are others of such names"
         )
 
     @property

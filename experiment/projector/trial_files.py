@@ -43,6 +43,8 @@ class TrialFiles:
         self._records: dict[str, TrialRecord] = {}
         self._unwritten: dict[str, TrialRecord] = {}
         self.behind: dict[str, OSError] = {}
+        # Where files of scripts' own are that had the names of these.
+        self.kept: list[str] = []
 
     @property
     def alive(self) -> tuple[str, ...]:
@@ -127,6 +129,7 @@ class TrialFiles:
         self._records[spec.trial_id] = TrialRecord(
             str(self._layout.trial(spec)),
             spec,
+            self.kept,
             with_tensorboard=self._with_tensorboard,
             with_config=self._with_config,
         )

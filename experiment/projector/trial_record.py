@@ -13,6 +13,8 @@ from dataclasses import replace
 
 from holdfast.experiment.folder.layout import (
     ERROR,
+    EVENTS_SUFFIX,
+    OF_SCRIPT,
     PARAMS,
     PROGRESS,
     RESULTS,
@@ -38,7 +40,7 @@ from holdfast.experiment.records.rows import (
 )
 from holdfast.experiment.records.unrecorded_files import errors_until, rows_until
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
-from holdfast.syncer.files.regular import NotRegular
+from holdfast.syncer.files.regular import NotRegular, read_regular
 from holdfast.trees import try_to_delete
 from holdfast.trial.encoding import Config
 from holdfast.trial.events import Reported
@@ -52,10 +54,21 @@ class TrialRecord:
     """The files of one trial."""
 
     def __init__(
-        self, folder: str, spec: TrialSpec, *, with_tensorboard: bool, with_config: bool
+        self,
+        folder: str,
+        spec: TrialSpec,
+        kept: list[str],
+        *,
+        with_tensorboard: bool,
+        with_config: bool,
     ) -> None:
+        """`kept` gets the places of files of the script's own that had the name of one of
+        these."""
         self.folder = self._write_folder = folder
         self._with_config = with_config
+        self._id = spec.trial_id.encode()
+        # What this trial's params.json has been so far.
+        self._texts: set[bytes] = set()
         self._set_config(spec.config)
         self._results = AppendFile(f"{folder}/{RESULTS}")
         self._progress = ProgressTable(f"{folder}/{PROGRESS}")
@@ -64,6 +77,7 @@ class TrialRecord:
         self._marks = {0: Mark()}
         self._waiting: list[Row] = []
         self.has_ended = False
+        self._kept = kept
         # What the attempt had used before its next row; empty if that is not known anew.
         self.usage: Mapping[str, float] = {}
 
@@ -130,12 +144,20 @@ class TrialRecord:
 
     def _write_params_if_changed(self, trial: Trial) -> None:
         if trial.config != self._config:
+            self._check_params()
             self._set_config(trial.config)
             replace_file(f"{self._write_folder}/{PARAMS}", self._params())
+
+    def _check_params(self) -> None:
+        """Raises FileChanged if params.json is not as this has written it."""
+        path = f"{self._write_folder}/{PARAMS}"
+        if read_regular(path) != self._params():
+            raise FileChanged(path)
 
     def _set_config(self, config: Config) -> None:
         self._config = config
         self._shown_config = shown_config(config)
+        self._texts.add(self._params())
         self._line_end = "}\n"
         if self._with_config:
             self._line_end = f', "{CONFIG}": {encode(self._shown_config)}}}\n'
@@ -148,13 +170,38 @@ class TrialRecord:
         if self._write_folder == self.folder:
             return
         made = os.listdir(self._write_folder)
+        for name in filter(_is_projection, os.listdir(self.folder)):
+            if not self._keep_if_scripts(name) and name not in made:
+                remove_file(f"{self.folder}/{name}")
         for name in made:
             os.replace(f"{self._write_folder}/{name}", f"{self.folder}/{name}")
-        for name in os.listdir(self.folder):
-            if _is_projection(name) and name not in made:
-                remove_file(f"{self.folder}/{name}")
         os.rmdir(self._write_folder)
         self._move(self.folder)
+
+    def _keep_if_scripts(self, name: str) -> bool:
+        """Give a file that only the trial's script can have written another name, as it writes
+        none of these: those of an earlier projector are like this one's, or name the trial."""
+        path = f"{self.folder}/{name}"
+        if name.endswith(EVENTS_SUFFIX):
+            return False
+        data = _read(path)
+        lines = data.splitlines()
+        is_begun = bool(lines) and b"trial_id" in lines[0]
+        if (
+            not data.strip(b"\0")  # a power cut leaves this of a file, too
+            or data in self._texts
+            or _read(f"{self._write_folder}/{name}").startswith(data)
+            or (name == ERROR and data.startswith(b"Attempt "))
+            or (is_begun and self._id in lines[-1])
+        ):
+            return False
+        kept, number = f"{path}{OF_SCRIPT}", 1
+        while is_begun and os.path.lexists(kept):  # it has rows of this one's before its own
+            number += 1
+            kept = f"{path}{OF_SCRIPT}-{number}"
+        os.replace(path, kept)
+        self._kept.append(kept)
+        return True
 
     def _move(self, folder: str) -> None:
         self._write_folder = folder
@@ -239,11 +286,23 @@ class TrialRecord:
             self.flush()
         self._progress.finish()
         self.has_ended = True
+        if self._write_folder == self.folder:
+            self._check_params()
+            for file in (self._results, self._progress, self._errors):
+                file.check()
 
     def _line(self, row: Row) -> str:
         if CONFIG in row.values:  # a metric of the user's
             return encode(row.values) + "\n"
         return encode(row.values)[:-1] + self._line_end
+
+
+def _read(path: str) -> bytes:
+    """The bytes of a file; none if it is missing or not regular, such as a link."""
+    try:
+        return read_regular(path)
+    except (FileNotFoundError, NotRegular):
+        return b""
 
 
 def _is_projection(name: str) -> bool:

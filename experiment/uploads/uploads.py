@@ -23,7 +23,7 @@ from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, first_number
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
@@ -163,7 +163,11 @@ class Uploads:
 
     def discard_superseded(self, trial: Trial, kept: Collection[int]) -> None:
         """Delete checkpoints that an earlier incarnation superseded and had no time to delete."""
-        gone = [n for n in range(trial.next_checkpoint) if n not in kept]
+        gone = [
+            n
+            for n in range(first_number(trial.next_checkpoint), trial.next_checkpoint)
+            if n not in kept
+        ]
         if gone:
             self._discard(trial.spec, map(checkpoint_dirname, gone))
 

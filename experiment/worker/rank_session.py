@@ -19,6 +19,7 @@ from holdfast.syncer.checkpoint.merge_ranks import facts_of, merge_parts, owners
 from holdfast.syncer.checkpoint.staging import stage
 from holdfast.syncer.errors import DirectoryMissing, StorageError
 from holdfast.syncer.files.durable import put_aside, remove_tree
+from holdfast.syncer.files.tree import is_ours
 from holdfast.trees import delete_tree
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
@@ -195,6 +196,7 @@ class RankSession(Session):
 
     def _merge(self, index: int, parts: Mapping[int, Path], upload: CheckpointUploadMode) -> None:
         self._check_there(parts)
+        index = self.own_number(index)
         assert self.job.group is not None
         self._add_metadata(list(parts.values()))
         merged = merge_parts(
@@ -234,7 +236,8 @@ class RankSession(Session):
         if is_first or any(Checkpoint(str(part)).get_metadata() for part in folders):
             self._add_metadata(folders)
         owners, target = owners_of(parts), self.trial_dir / checkpoint_dirname(index)
-        remove_tree(target)  # left by a report that was refused because of another node
+        if is_ours(target):
+            remove_tree(target)  # left by a report that was refused because of another node
         looks, self._has_looked = not self._has_looked, True
         merged = merge_parts(
             parts,

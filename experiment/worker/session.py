@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import ray_path
-from holdfast.experiment.folder.layout import STAGING
+from holdfast.experiment.folder.layout import STAGING, free_number
 from holdfast.experiment.worker.job import Assignment, Job, Machine
 from holdfast.experiment.worker.metrics import plain_metrics, sendable
 from holdfast.experiment.worker.reporting import OneAtATime, TrainingClock, upload_mode
@@ -251,15 +252,28 @@ class Session:
             return self._take(source, iteration, upload)
 
     def _take(self, source: str, iteration: int, upload: CheckpointUploadMode) -> CheckpointRecord:
-        index = self._next_checkpoint
+        index = self.own_number(self._next_checkpoint)
         staged = stage(
             source,
             self.trial_dir / checkpoint_dirname(index),
             staging_root=self.staging_root,
         )
-        self._next_checkpoint += 1
+        self._next_checkpoint = index + 1
         self._newest = checkpoint_dirname(index)
         return self._record(index, iteration, staged, upload)
+
+    def own_number(self, least: int) -> int:
+        """The number of the next checkpoint. Where the script has a folder of the name of `least`,
+        it is far above, and a line says so."""
+        index = free_number(self.folder, least)
+        if index != least:
+            print(
+                f"holdfast: {checkpoint_dirname(least)} in the trial's folder is the script's own "
+                f"and stays as it is, on this machine only. Holdfast's checkpoints continue at "
+                f"{checkpoint_dirname(index)}",
+                file=sys.stderr,
+            )
+        return index
 
     def _record(
         self, index: int, iteration: int, staged: Staged, upload: CheckpointUploadMode

@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, STAGING
 from holdfast.experiment.worker.session import Session
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
+from holdfast.syncer.files.tree import is_ours
 from holdfast.trees import try_to_delete
 from holdfast.trial.checkpoint import checkpoint_number
 
@@ -46,7 +47,7 @@ def _prepare(session: Session) -> None:
         number = checkpoint_number(found.name)
         if number is None or not found.is_dir():
             continue  # the user's own: they may use any name
-        if number >= session.assignment.next_checkpoint:
+        if number >= session.assignment.next_checkpoint and is_ours(found):
             _clear_away(found, number, session)
 
 

@@ -22,8 +22,7 @@ from holdfast.trial.checkpoint import CheckpointRecord, Validation, evolve_recor
 from holdfast.trial.decoding import decode, row_decoder
 from holdfast.trial.errors import Failure
 
-# A checkpoint's number may skip a few folders that readers hold. A number far ahead would make a
-# restore look for all those before it.
+# A checkpoint's number may skip a few folders that readers hold, and those of the script's own.
 _FURTHEST_INDEX = 100_000
 _LONGEST_NAME = 255
 # The worker joins lines up to this many characters.

@@ -69,7 +69,7 @@ class RankCheckpoints:
             attempt=self._attempt,
             iteration=iteration,
             least_index=self.next,
-            is_part=True,
+            is_part=merge.is_shared,
         )
         share = MergedShare(
             record=record,
@@ -82,6 +82,7 @@ class RankCheckpoints:
         if self._refuses_clashes and (clash := merge.clash()):
             raise CannotMerge(clash)
         whole = merge.whole()
+        self.next = whole.record.index
         self._tell_of(whole)
         self.next += 1
         return whole

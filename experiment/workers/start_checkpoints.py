@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.layout import Layout, log_names_of
+from holdfast.experiment.folder.layout import Layout, free_number, log_names_of
 from holdfast.experiment.records.recovery import changed_checkpoint
 from holdfast.experiment.uploads.unrecorded_checkpoints import lacks_newest, newest_beyond
 from holdfast.experiment.uploads.uploads import Uploads
@@ -148,13 +148,14 @@ class StartCheckpoints:
             problem := await self._problem_with(source, origin.checkpoint)
         ):
             raise CannotClone(problem)
-        index = trial.next_checkpoint
+        folder = self._layout.trial(trial.spec)
+        index = free_number(str(folder), trial.next_checkpoint)
         original = self._layout.checkpoint(source, origin.checkpoint)
         if original.parent.is_symlink():
             raise CannotClone(f"{original.parent} is a link, which may lead elsewhere")
         copy = self._layout.staging(trial.spec) / unique()
         staged = await threads.call(lambda: copy_checkpoint(original, copy))
-        put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))
+        put_in_place(copy, folder / checkpoint_dirname(index))
         await self._bring_what_is_missing(trial)
         return record_of(origin.checkpoint, staged, index=index, attempt=attempt)
 

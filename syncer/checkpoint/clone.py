@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast.syncer.checkpoint.staging import Staged, copy_tree
 from holdfast.syncer.files.durable import remove_tree
+from holdfast.syncer.files.tree import is_ours, mark_staged
 
 
 def copy_checkpoint(source: Path, copy: Path) -> Staged:
@@ -16,7 +17,9 @@ def copy_checkpoint(source: Path, copy: Path) -> Staged:
     """
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return copy_tree(source, copy)
+        staged = copy_tree(source, copy)
+        mark_staged(copy)
+        return staged
     except BaseException:
         remove_tree(copy)
         raise
@@ -24,6 +27,7 @@ def copy_checkpoint(source: Path, copy: Path) -> Staged:
 
 def put_in_place(copy: Path, target: Path) -> None:
     """Move the copy to `target`, replacing what an attempt left there without a report. Raises
-    OSError."""
-    remove_tree(target)
+    OSError, also if the script has a folder of its own there."""
+    if is_ours(target):
+        remove_tree(target)
     os.rename(copy, target)

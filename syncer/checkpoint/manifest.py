@@ -21,9 +21,9 @@ from typing import Any, Self
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
 from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, os_errors
-from holdfast.syncer.files.durable import fsync_dir, write_atomic
+from holdfast.syncer.files.durable import fsync_dir, remove_file, write_atomic
 from holdfast.syncer.files.forcing import Forcing
-from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME, TreeEntry, walk
+from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME, STAGED_NAME, TreeEntry, walk
 from holdfast.syncer.files.unforced import Unforced
 from holdfast.syncer.stores.plain_files import parse_table, read_small
 
@@ -214,6 +214,7 @@ def write(
     made = replace(hashed, progress=progress)
     with os_errors("write the manifest of", os.fspath(directory)):
         write_atomic(os.path.join(directory, MANIFEST_NAME), made.to_bytes())
+        remove_file(os.path.join(directory, STAGED_NAME))
     return made
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.staging import Staged
 from holdfast.syncer.errors import AlreadyStored, UnusableFile, os_errors
+from holdfast.syncer.files.tree import STAGED_NAME
 
 _SAMPLE = 1 << 16
 
@@ -101,6 +102,7 @@ def _files(folder: Path) -> list[str]:
         os.path.relpath(os.path.join(above, name), folder)
         for above, _, names in os.walk(folder)
         for name in names
+        if name != STAGED_NAME or above != str(folder)
     ]
 
 

@@ -19,7 +19,7 @@ from holdfast.syncer.checkpoint.reading import BeingRead, retire, unread
 from holdfast.syncer.errors import StorageError, innermost
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import is_leftover
-from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME, is_ours
 from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore
 from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.trees import Mounted, delete_tree, refuse_mounts
@@ -80,6 +80,8 @@ def _attempt(left: _Left) -> _Left | None:
         return _Left(place=place, why=f"{place.parent} is a link, which may lead elsewhere")
     try:
         if not is_leftover(place.name):
+            if not is_ours(place):
+                return None  # it is gone, or the script's own
             aside = retire(place)
             if aside is None:
                 return None

@@ -22,7 +22,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.files.copying import copy_bytes
 from holdfast.syncer.files.durable import opened, remove_tree, unique
-from holdfast.syncer.files.tree import MANIFEST_NAME, TreeEntry, check_directory, walk
+from holdfast.syncer.files.tree import MANIFEST_NAME, TreeEntry, check_directory, mark_staged, walk
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -156,6 +156,7 @@ def _copy_into_place(source: Path, target: Path, root: Path) -> Staged:
 
 
 def _into_place(source: Path, target: Path) -> None:
+    mark_staged(source)
     try:
         os.rename(source, target)
     except OSError as error:

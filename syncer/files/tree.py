@@ -16,6 +16,8 @@ from holdfast.syncer.errors import DirectoryMissing, UnusableFile, os_errors
 from holdfast.syncer.files.durable import is_leftover
 
 MANIFEST_NAME = ".holdfast.json"
+# In a checkpoint that has no manifest yet: a script may have folders of such names of its own.
+STAGED_NAME = ".holdfast-staged"
 METADATA_NAME = ".metadata.json"
 CLAIMS = ".epochs"  # the folder in storage that says which run may write to it
 
@@ -46,11 +48,24 @@ def check_directory(directory: str | os.PathLike[str], operation: str) -> None:
 def walk(directory: str | os.PathLike[str], operation: str) -> Iterator[TreeEntry]:
     """The content of a directory; each folder comes before its content.
 
-    It leaves out holdfast's manifest at the top and leftovers of interrupted writes. Raises
-    DirectoryMissing, UnusableFile, or another StorageError that names the unreadable folder.
+    It leaves out holdfast's manifest or mark at the top, and leftovers of interrupted writes.
+    Raises DirectoryMissing, UnusableFile, or another StorageError that names the unreadable
+    folder.
     """
     check_directory(directory, operation)
     yield from _walk(os.fspath(directory), "", (), operation)
+
+
+def is_ours(checkpoint: str | os.PathLike[str]) -> bool:
+    """True if holdfast has made this folder, which has the name of a checkpoint."""
+    marks = (MANIFEST_NAME, STAGED_NAME)
+    return any(os.path.lexists(os.path.join(checkpoint, name)) for name in marks)
+
+
+def mark_staged(checkpoint: str | os.PathLike[str]) -> None:
+    """Mark a complete folder that will be renamed to that of a checkpoint. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    os.close(os.open(os.path.join(checkpoint, STAGED_NAME), flags, 0o666))
 
 
 def bytes_below(path: str) -> int:
@@ -99,7 +114,7 @@ def _walk(
         listed = list(entries)
     for entry in listed:
         name = prefix + entry.name
-        if name[0] == "." and (name == MANIFEST_NAME or is_leftover(name)):
+        if name[0] == "." and (name in (MANIFEST_NAME, STAGED_NAME) or is_leftover(name)):
             continue
         _check_name(name, operation, folder)
         is_link = entry.is_symlink()

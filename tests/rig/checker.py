@@ -319,6 +319,9 @@ def checkpoints(
             yield from manifest_problems(folder / name)
     if ended:
         for name in sorted(there - named.keys()):
+            marks = [folder / name / mark for mark in (".holdfast.json", ".holdfast-staged")]
+            if not any(mark.exists() for mark in marks):
+                continue  # the script's own
             yield f"{trial.dirname}/{name} is there and no record names it"
 
 

@@ -49,6 +49,7 @@ def test_garbage_is_shown_then_removed_and_what_is_the_users_stays(root: Path) -
 def test_garbage_that_another_process_reads_is_shown_and_stays_until_then(root: Path) -> None:
     found = next(root.glob("*/checkpoint_000000")).with_name("checkpoint_000009")
     found.mkdir()
+    (found / ".holdfast-staged").touch()
     with Checkpoint(found).as_directory():
         report = collect(case(root), removes=True)
         assert [action.is_done for action in report.actions if action.where.endswith("09")] == [

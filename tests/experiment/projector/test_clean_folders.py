@@ -243,6 +243,7 @@ def linked_out(run: RecordedExperiment, trial_id: str) -> Path:
     (victim / TEMPORARY).touch()
     (victim / ".staging" / "0123").mkdir(parents=True)
     (victim / "checkpoint_000007").mkdir()
+    (victim / "checkpoint_000007" / ".holdfast-staged").touch()
     run.folder(trial_id).symlink_to(victim)
     return victim
 

@@ -127,7 +127,7 @@ def test_after_a_start_of_the_system_all_files_are_written_once_and_not_again_an
     before.catch_up()
     before.snapshot()
     for path in run.layout.root.glob(f"train_*/{RESULTS}"):
-        path.write_bytes(b"torn")
+        path.write_bytes(bytes(4))
     created.clear()
     with pytest.raises(CutOff):
         projector(run, cut_at=9).catch_up()

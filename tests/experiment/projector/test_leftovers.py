@@ -91,6 +91,7 @@ def unnamed(run: RecordedExperiment, trial_id: str) -> Path:
     made = run.folder(trial_id) / f"checkpoint_{run.trial(trial_id).next_checkpoint:06d}"
     made.mkdir(parents=True)
     (made / "weights").touch()
+    (made / ".holdfast-staged").touch()
     return made
 
 
@@ -101,8 +102,9 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
         run.report(trial_id, {"loss": 1}, checkpoint="committed")
     gone, kept = unnamed(run, ended), unnamed(run, alive)
     run.fail(ended)
-    users = run.folder(ended) / "checkpoint_mine"
-    users.mkdir()
+    users = [run.folder(ended) / name for name in ("checkpoint_mine", "checkpoint_000077")]
+    for folder in users:
+        folder.mkdir()
     folders = CleanFolders(run.layout, lambda: None, remembers=False)
     take_over(run.layout, in_s=-10)
     folders.sweep_all(run.machine)
@@ -114,7 +116,7 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
     run.write_files()  # the projector does it first
     assert not gone.exists()
     assert kept.exists()
-    assert users.exists()
+    assert all(folder.exists() for folder in users)
     recorded = run.folder(ended) / "checkpoint_000002"
     recorded.mkdir()
     manifest.write(recorded)
@@ -123,6 +125,7 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
     assert {path.name for path in run.folder(ended).glob("*checkpoint*")} == {
         "checkpoint_000000",
         "checkpoint_000002",  # its record is lost
+        "checkpoint_000077",
         "checkpoint_mine",
     }
     run.close()

@@ -80,6 +80,7 @@ def unrecorded(session: Session) -> Path:
     made = session.trial_dir / "checkpoint_000000"
     made.mkdir(parents=True)
     (made / "model").write_text("of attempt 1")
+    (made / ".holdfast-staged").touch()
     return made
 
 
@@ -96,6 +97,19 @@ def test_what_an_attempt_that_died_left_unrecorded_goes(session: Session, tmp_pa
     assert session.checkpoint() is None
     assert report_a_checkpoint(session, tmp_path) == 0
     assert session.checkpoint() == Checkpoint(found)
+
+
+def test_a_checkpoint_folder_of_the_scripts_own_stays_and_numbers_go_past_it(
+    session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = session.trial_dir / "checkpoint_000000"
+    own.mkdir(parents=True)
+    (own / "model").write_text("mine")
+    prepare_directory(session)
+    assert report_a_checkpoint(session, tmp_path) == 100_000
+    assert os.listdir(own) == ["model"]
+    said = "holdfast: checkpoint_000000 in the trial's folder is the script's own"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rank", "cleans"), [(1, False), (2, True)])

@@ -258,6 +258,7 @@ async def test_the_shares_of_several_nodes_become_one_checkpoint(tmp_path: Path)
         run.trees.write("a", f"{FOLDER}/rank-0", "first")
         run.trees.write("a", f"{FOLDER}/common", "of rank 0")
         run.trees.write("b", f"{FOLDER}/rank-1", "second")
+        run.trees.write("b", f"{FOLDER}/.holdfast-staged", "")
         run.trees.write("b", f"{FOLDER}/common", "of rank 1")
         run.trees.memory.objects[f"{FOLDER}/left"] = b"by an attempt that was not reported"
         run.uploads.routes.note_shares("t0", 0, {"a": ["common"], "b": []})
@@ -302,6 +303,7 @@ async def test_shares_that_are_repeated_leave_the_whole_alone(tmp_path: Path) ->
     async with kept_run(tmp_path, "a", "b", is_remote=False) as run:
         run.trees.write("a", f"{FOLDER}/rank-0", "first")
         run.trees.write("b", f"{FOLDER}/rank-1", "second")
+        run.trees.write("b", f"{FOLDER}/.holdfast-staged", "")
         run.uploads.routes.note_shares("t0", 0, {"a": [], "b": []})
         run.uploads.commit(TRIAL.spec, record("a", files=2))
         await run.uploads.committed(TRIAL.spec, record("a"))

@@ -15,7 +15,7 @@ from holdfast.syncer.errors import (
     StorageUnavailable,
     UnusableFile,
 )
-from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME, STAGED_NAME
 
 
 @pytest.fixture
@@ -43,6 +43,7 @@ def _content(folder: Path) -> dict[str, bytes | None]:
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in folder.rglob("*")
+        if path.name != STAGED_NAME
     }
 
 
