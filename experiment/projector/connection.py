@@ -33,8 +33,8 @@ def serve(
     clock: Callable[[], float] = time.monotonic,
     *,
     check_ownership: Callable[[], None] = lambda: None,
-) -> None:
-    """Serve the controller until it sends `close` or is gone.
+) -> bool:
+    """Serve the controller until it sends `close`, or until it is gone: False.
 
     Messages in: `["upto", segment, offset]`, `["close"]`. Messages out: `["trouble", text]` each
     time files cannot be written, and once if a script has files of such names of its own;
@@ -43,7 +43,7 @@ def serve(
     is_complete]` after `close`: whether everything is written.
     """
     progress = _Progress(connection, clock)
-    _Server(
+    return _Server(
         connection,
         Projector(layout, settings, clock, check_ownership=check_ownership, progress=progress),
         Pace(_TELL_EVERY_S, clock, at_once=True) if settings.tells_written else None,
@@ -77,7 +77,7 @@ class _Server:
         self._telling = telling
         self._troubled = self._told_kept = False
 
-    def serve(self) -> None:
+    def serve(self) -> bool:
         while True:
             match self._next():
                 case ["upto", int(segment), int(offset)]:
@@ -88,11 +88,11 @@ class _Server:
                     self._attempt(self._projector.tend)
                 case None:
                     self._finish()
-                    return
+                    return False
                 case ["close"]:
                     self._finish()
                     self._send(["done", not self._troubled])
-                    return
+                    return True
                 case unknown:
                     raise ValueError(f"the projector was sent {unknown!r:.200}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from holdfast.experiment.projector.leftovers import remove_leftovers
 from holdfast.experiment.projector.projector import ProjectorSettings
 from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
+from holdfast.runtime.warm.left_sockets import remove_left
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.uploader.lock import LockLost, check_ownership
 
@@ -22,6 +24,7 @@ def main(channel: Channel) -> None:
     """Main function of the projector's process."""
     # Training has priority over the files.
     give_way(_NICE)
+    controller = os.getppid()
     opening = channel.receive()
     if opening is None:
         return
@@ -42,4 +45,7 @@ def main(channel: Channel) -> None:
     wait_at_most(disk_deadline_s, tell)
     # It reads nothing before the controller says how far the journal goes: otherwise an experiment
     # that follows another in the same directory could be mistaken for it.
-    serve(channel, layout, ProjectorSettings(**settings), check_ownership=check)
+    if not serve(channel, layout, ProjectorSettings(**settings), check_ownership=check):
+        # The warm parent does so, too, where this machine has one. No other run has begun here: it
+        # waits for the lock, of which this process has a share.
+        remove_left([str(layout.control)], controller)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -167,6 +170,24 @@ class Controllers:
 
     def send(self, message: list[Any]) -> None:
         """Ignores messages."""
+
+
+def test_the_socket_of_a_run_that_was_killed_goes_also_where_only_nodes_had_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "give_way", lambda nice: None)
+    with subprocess.Popen([sys.executable, "-Ic", ""]) as dead:
+        monkeypatch.setattr(os, "getppid", lambda: dead.pid)
+    run = RecordedExperiment(tmp_path / "exp")
+    run.begin()
+    run.close()
+    lock = ExperimentLock(run.layout.lock)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(run.layout.control))
+    opening = ["open", str(run.layout.root), {"tensorboard": False}, [*lock.claim], 0.0]
+    process.main(cast(Channel, Controllers(opening)))
+    assert not run.layout.control.exists()
+    lock.release()
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
