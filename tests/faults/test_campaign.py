@@ -32,6 +32,7 @@ from tests.rig.faults.mishaps import (
 )
 from tests.rig.faults.powercut import Recording
 from tests.rig.faults.stage import EPOCHS, Stage, in_memory
+from tests.rig.mounts import may_mount
 from tests.rig.nightly import rest_nightly, selected
 
 pytestmark = pytest.mark.process
@@ -93,6 +94,16 @@ def test_a_run_that_is_killed_at_any_operation_continues_and_nothing_is_lost(
 ) -> None:
     story = crashed[crash].result()
     assert list(story.problems) == [], shown(story)
+
+
+def test_links_and_mounts_are_among_what_a_campaign_tries(stage: Stage) -> None:
+    """A worker dies while it makes the link through which it will report a checkpoint."""
+    story = stage.crash(Crash(role="worker", at=20))
+    assert story.fell_on, shown(story)
+    assert list(story.problems) == [], shown(story)
+    assert story.checked["what a link leads to stays as it is"]
+    mounted = story.checked["what is mounted inside an experiment stays, and so does the rest"]
+    assert bool(mounted) is may_mount()
 
 
 OF_RANKS = (

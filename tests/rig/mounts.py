@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-needs_mounts = pytest.mark.skipif(
-    sys.platform != "linux"
-    or os.geteuid() != 0
-    or subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL).returncode != 0,
-    reason="only root on Linux may mount",
-)
+
+@cache
+def may_mount() -> bool:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return False
+    unshares = subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL)
+    return unshares.returncode == 0
+
+
+needs_mounts = pytest.mark.skipif(not may_mount(), reason="only root on Linux may mount")
 
 
 def bind(source: Path, at: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -15,9 +16,11 @@ from tests.rig import checker
 from tests.rig.bench import Bench, results
 from tests.rig.faults.mishaps import Mishap
 from tests.rig.faults.node_mishaps import NodeMishap
+from tests.rig.mounts import in_own_mounts, may_mount
 from tests.rig.script import UserScript, acknowledged
 
 _LONGEST_S = 150.0
+_REMOVES = Path(__file__).with_name("removing_script.py")
 _FILES_OF_ROWS = 3  # result.json, progress.csv, the event files
 
 
@@ -112,6 +115,7 @@ class Aftermath:
 
         `storage`: the tree that may have a checkpoint in place of another tree.
         """
+        self._outside(self.bench.notes())
         for tree in trees:
             name = f"{when}{tree.relative_to(self.bench.folder)}"
             try:
@@ -125,6 +129,40 @@ class Aftermath:
             if ended:
                 found += [f"left behind: {path.relative_to(tree)}" for path in orphans(tree)]
             self.problems += [f"{name}: {problem}" for problem in found]
+
+    def keeps_what_is_mounted(self, trees: Iterable[Path]) -> None:
+        """Nothing that removes may touch what is mounted inside the experiment, or remove the rest
+        of it."""
+        if not may_mount():
+            return
+        for tree in trees:
+            self.checked["what is mounted inside an experiment stays, and so does the rest"] += 1
+            place = self.bench.folder / "mounted"
+            place.mkdir(exist_ok=True)
+            (place / "weights").write_text("mine")
+            before = _names(tree)
+            try:
+                said = in_own_mounts(_REMOVES, tree, place)
+            except AssertionError as error:
+                said = str(error)
+            if not said.endswith("KEPT\n") or (place / "weights").read_text() != "mine":
+                self.wrong(f"something was removed that is mounted: {said}")
+            if before != _names(tree):
+                self.wrong("something was removed around what is mounted")
+
+    def _outside(self, notes: Sequence[Mapping[str, Any]]) -> None:
+        """What a link led to, and was reported as a checkpoint, is as the user wrote it."""
+        for fact in notes:
+            path = Path(fact.get("path", ""))
+            if fact.get("what") != "written" or path.parent.name != "outside":
+                continue
+            self.checked["what a link leads to stays as it is"] += 1
+            found = {one.name: one.read_bytes() for one in path.iterdir()} if path.exists() else {}
+            if found != {
+                "epoch.json": json.dumps({"epoch": fact["epoch"]}).encode(),
+                "weights": bytes([fact["epoch"] % 256]) * fact["size"],
+            }:
+                self.wrong(f"{path}, which a link led to, is not as it was: {sorted(found)}")
 
     def _count(self, tree: Path, notes: Sequence[Mapping[str, Any]], *, ended: bool) -> None:
         self.checked["an acknowledged row is in the journal"] += len(acknowledged(notes))
@@ -152,6 +190,10 @@ class Aftermath:
             checked=self.checked,
             said=self._all_said,
         )
+
+
+def _names(tree: Path) -> set[Path]:
+    return {path for path in tree.rglob("*") if not path.name.startswith(".lock")}
 
 
 def rows(root: Path) -> set[tuple[str, int, int]]:

@@ -28,6 +28,8 @@ _ONE_IN = 8
 _METHODS = {2: "spawn", 6: "forkserver"}
 # Longer than workers and helpers are quick to answer, and than `holdfast.late` takes for a jump.
 _SUSPENDED_S = 3.0
+# After so many crashes, something is mounted inside the experiment and the commands remove.
+_MOUNTS_EVERY = 10
 GOES_ON = {"go_on": True, "wishes": {"resume_errored": True}}
 
 
@@ -61,6 +63,8 @@ class Stage:
             del bench.environ[deaths.VARIABLE]
             after.finishes(bench.start(**GOES_ON))
             after.holds(_trees(bench), bench.notes())
+            if not crash.at % _MOUNTS_EVERY:
+                after.keeps_what_is_mounted(_trees(bench))
             return after.story(crash, deaths.fired(Path(fault.folder)))
 
     def stop(self, stop: Stop) -> Story:
@@ -177,6 +181,7 @@ class Stage:
             bench.options |= {"epochs": EPOCHS, "num_to_keep": 1, "artifacts": True}
             if method := _METHODS.get(at % _ONE_IN):
                 bench.options["children"] = method
+            bench.options["outside"] = str(folder / "outside")
             if self._ranks:
                 bench.options["ranks"] = self._ranks
             if mirrored:
