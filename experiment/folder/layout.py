@@ -10,6 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.reading import JOURNAL as JOURNAL
 from holdfast.syncer.checkpoint.reading import LOCK as LOCK
 from holdfast.syncer.checkpoint.reading import LOCK_WORKERS as LOCK_WORKERS
+from holdfast.syncer.files.tree import OF_SCRIPT as OF_SCRIPT
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     checkpoint_dirname,
@@ -44,8 +45,6 @@ PARAMS = "params.json"
 RESULTS = "result.json"
 PROGRESS = "progress.csv"
 ERROR = "error.txt"
-# A file of the script's own that had one of these names has this at its end.
-OF_SCRIPT = ".of-script"
 STDOUT = "stdout"
 STDERR = "stderr"
 EVENTS_PREFIX = "events.out.tfevents."

@@ -80,8 +80,8 @@ def _attempt(left: _Left) -> _Left | None:
         return _Left(place=place, why=f"{place.parent} is a link, which may lead elsewhere")
     try:
         if not is_leftover(place.name):
-            if not is_ours(place):
-                return None  # it is gone, or the script's own
+            if place.is_dir() and not is_ours(place):
+                return None  # the script's own
             aside = retire(place)
             if aside is None:
                 return None

@@ -19,6 +19,8 @@ MANIFEST_NAME = ".holdfast.json"
 # In a checkpoint that has no manifest yet: a script may have folders of such names of its own.
 STAGED_NAME = ".holdfast-staged"
 METADATA_NAME = ".metadata.json"
+# A file of the script's own that had the name of one of holdfast's has this at its end.
+OF_SCRIPT = ".of-script"
 CLAIMS = ".epochs"  # the folder in storage that says which run may write to it
 
 

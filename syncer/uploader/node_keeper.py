@@ -23,7 +23,7 @@ from holdfast.syncer.checkpoint.staging import Staged
 from holdfast.syncer.errors import NotStored
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique
-from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME, OF_SCRIPT
 from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.syncer.uploader.keeper import Keeper
 
@@ -113,7 +113,17 @@ class NodeKeeper(Keeper):
         files. Raises StorageError."""
         await self._mirror.send_records(trials)
         if artifacts:
+            await threads.call(lambda: self._keep_scripts(trials))
             await self._mirror.send_artifacts(trials)
+
+    def _keep_scripts(self, trials: Sequence[str]) -> None:
+        """Give a file with the name of one that only the controller writes, from the journal,
+        another one: here it is the script's own."""
+        for trial in trials:
+            with suppress(FileNotFoundError), os.scandir(self._settings.root / trial) as entries:
+                for entry in entries:
+                    if self._settings.is_remade(f"{trial}/{entry.name}") and entry.is_file():
+                        os.replace(entry.path, f"{entry.path}{OF_SCRIPT}")
 
     async def hand_over(self, trial: str, *, with_checkpoints: bool = False) -> None:
         """Send the files of the trial in this folder for the last time, and remove them here: if

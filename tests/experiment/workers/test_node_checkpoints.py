@@ -219,8 +219,10 @@ async def test_a_trial_takes_its_files_along(tmp_path: Path, all_files: bool) ->
         await starts.verify(launch("a"), TRIAL)
         run.trees.write("a", "trial/stdout", "one\n")
         run.trees.write("a", "trial/plot.png", "a plot")
+        run.trees.write("a", "trial/result.json", "the script's own")
         save(run, "a")
         await starts.verify(launch("b"), TRIAL)
+        assert run.trees.memory.objects["trial/result.json.of-script"] == b"the script's own"
         assert run.trees.read("b", "trial/stdout") == "one\n"
         assert (tmp_path / "b" / "trial" / "plot.png").exists() is all_files
         left = sorted(path.name for path in (tmp_path / "a" / "trial").iterdir())

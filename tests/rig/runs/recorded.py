@@ -214,6 +214,7 @@ class RecordedExperiment:
         folder.mkdir(parents=True)
         content = f"model of iteration {trial.iteration + 1}".encode()
         (folder / "model.txt").write_bytes(content)
+        (folder / ".holdfast-staged").touch()
         return CheckpointRecord(
             index=trial.next_checkpoint,
             iteration=trial.iteration + 1,

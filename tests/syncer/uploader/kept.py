@@ -58,6 +58,7 @@ class Desk:
 
 def stage(root: Path, weights: bytes) -> None:
     (root / FOLDER).mkdir(parents=True)
+    (root / FOLDER / ".holdfast-staged").touch()
     (root / FOLDER / "model").write_bytes(weights)
 
 

@@ -317,10 +317,11 @@ async def test_a_clone_gets_a_copy_on_its_node(cluster: Cluster) -> None:
     desk = await cluster.node()
     cluster.write("a", f"{FOLDER}/model")
     cluster.write("a", "clone/checkpoint_000003/left", "by an attempt that did not report it")
+    cluster.write("a", "clone/checkpoint_000003/.holdfast-staged", "")
     desk.order("copy", "x", FOLDER, "clone/checkpoint_000003")
     assert await desk.answer("copied") == ["copied", "x", 1, len("weights")]
     copy = cluster.folder / "a" / "clone" / "checkpoint_000003"
-    assert [path.name for path in copy.iterdir()] == ["model"]
+    assert sorted(path.name for path in copy.iterdir()) == [".holdfast-staged", "model"]
     desk.order("copy", "y", "trial/checkpoint_000009", "clone/checkpoint_000004")
     assert (await desk.answer("unanswered"))[1] == "y"
 
