@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from enum import EnumType
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,9 @@ def slugs() -> set[str]:
 
 
 def parameters(found: Any) -> set[str] | None:
-    """The parameters of holdfast's object; None if it takes any, or is not called."""
+    """The parameters of holdfast's object; None if it takes any, or is not called, as an enum."""
+    if isinstance(found, EnumType):
+        return None  # the call of an enum differs between versions of Python
     try:
         here = inspect.signature(found).parameters
     except (TypeError, ValueError):

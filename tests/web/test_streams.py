@@ -7,7 +7,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from holdfast.experiment.page.place import Place
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.web import connections, following, server
 from holdfast.web.connections import LimitedConnection
+from holdfast.web.following import Readers
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.web.in_process import Browser, Events, Served, served
 from tests.rig.workers.processes import PATIENCE_S
@@ -212,26 +213,25 @@ def test_a_costly_answer_is_computed_once_for_all_who_ask_meanwhile(
             raise StorageUnavailable("read", "s3://b", "no answer")
         return compute(*given, **more)
 
+    async def counted(readers: Readers, what: Hashable, perform: Callable[[], Any]) -> Any:
+        asked.append(what)
+        return await read_once(readers, what, perform)
+
+    asked, read_once = list[Hashable](), Readers.read_once
+    monkeypatch.setattr(Readers, "read_once", counted)
     monkeypatch.setattr(*computes, slow)
     with ThreadPoolExecutor(5) as pool:
         for round_, status in enumerate((502, 200), 1):
             first = pool.submit(browser.get, path)
             assert begun.acquire(timeout=PATIENCE_S)
             others = [pool.submit(browser.get, path) for _ in range(4)]
-            until(serving, lambda: waiting(serving) == 5)
+            until(serving, lambda: len(asked) == 5 * round_)
             goes_on.set()
             answers = [one.result() for one in (first, *others)]
             assert {one.status for one in answers} == {status}
             assert len({one.body for one in answers}) == 1
             assert len(calls) == round_
             goes_on.clear()
-
-
-def waiting(serving: Served) -> int:
-    """How many requests wait for a result that is shared."""
-    following = serving.server._following
-    assert following is not None
-    return sum(len(one._callbacks or ()) for one in following.readers._shared.values())
 
 
 def slow_socket(serving: Served, browser: Browser, path: str) -> socket.socket:
