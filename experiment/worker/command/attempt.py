@@ -51,6 +51,7 @@ from holdfast.syncer.checkpoint.staging import is_inside
 from holdfast.trees import try_to_delete
 from holdfast.trial.errors import InvalidMetrics
 
+_UNBUFFERED = "PYTHONUNBUFFERED"
 _NEXT_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _ERROR_OF_ARGPARSE = re.compile(r"\S+: error: ")
 _LAST_LINES = 20
@@ -77,8 +78,10 @@ def run_command(settings: CommandSettings, config: Mapping[str, Any], session: S
     folder = session.staging_directory()
     config_file = folder / CONFIG
     config_file.write_text(json.dumps(config, default=str))
-    # Without PYTHONUNBUFFERED: with it, one print() is several writes, and lines of processes mix.
-    environ = {**os.environ, **settings.env}
+    # With PYTHONUNBUFFERED, which images often set, one print() is several writes, and lines of
+    # processes mix.
+    inherited = {name: value for name, value in os.environ.items() if name != _UNBUFFERED}
+    environ = {**inherited, **settings.env}
     words = words_of(
         settings.words,
         config,

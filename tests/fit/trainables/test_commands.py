@@ -235,7 +235,7 @@ os.wait()
 def test_reports_are_whole_where_two_processes_print(
     fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     (result,) = fit(python(RANKS))
     assert losses(result) == [1] * 1000
 
