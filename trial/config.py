@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import made_of_numbers, plain_number
 from holdfast.trial.bounds import Limit
 from holdfast.trial.errors import require
 from holdfast.trial.plain import is_count, is_number
@@ -206,6 +207,7 @@ class SyncConfig(Assignable):
             )
 
 
+@made_of_numbers
 @dataclass(frozen=True)
 class LoggingConfig:
     """`log_level`: the level of the logger "holdfast" in the script: a name of `logging`, or a
@@ -408,7 +410,7 @@ def check_stop(stop: object) -> None:
     if isinstance(stop, Mapping):
         for key, bound in stop.items():
             require(
-                isinstance(bound, (int, float)) and not math.isnan(bound),
+                isinstance(plain_number(bound), (int, float)) and not math.isnan(bound),
                 f"stop[{key!r}] must be a number (or a bool), not {bound!r}",
             )
 

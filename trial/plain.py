@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
 from holdfast.names import shown
+from holdfast.plain_numbers import is_count as is_count
+from holdfast.plain_numbers import is_number as is_number
 from holdfast.trial.nesting import DEEPEST
 
 LEAVES = frozenset({type(None), bool, int, float, str, bytes})
 _KEYS = LEAVES - {bytes}
-
-
-def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether the value is an int or a float: a bool is neither."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def is_count(value: object) -> TypeGuard[int]:
-    """Whether the value is an int: a bool is not one."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class WrongField(ValueError):

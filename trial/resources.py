@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
+from holdfast.plain_numbers import plain_number, takes_numbers
 from holdfast.trial.bounds import Between, Count, PlainName, Stored
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.plain import check_table
+from holdfast.trial.plain import check_table, is_number
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ALIASES = {"cpu": "CPU", "gpu": "GPU"}
@@ -30,7 +31,8 @@ def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]
         raise InvalidConfig(f"{where}: must be a dict such as {{'CPU': 1}}, not {resources!r}")
     amounts: dict[str, float] = {}
     for key, amount in resources.items():
-        if isinstance(amount, bool) or not isinstance(amount, (int, float)):
+        amount = plain_number(amount)
+        if not is_number(amount):
             raise InvalidConfig(f"{where}: {key!r} must be a number, not {amount!r}")
         if not math.isfinite(amount) or amount < 0:
             raise InvalidConfig(f"{where}: {key!r} must be zero or more, not {amount!r}")
@@ -79,6 +81,7 @@ class PlacementGroupFactory:
 
     __slots__ = ("bundles", "least_bundles", "strategy")
 
+    @takes_numbers
     def __init__(
         self,
         bundles: Sequence[Mapping[str, float]],

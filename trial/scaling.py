@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import plain_number
 from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import STRATEGIES, PlacementGroupFactory, validated
@@ -125,6 +126,7 @@ class ScalingConfig(Assignable):
     def _bounds(self) -> tuple[int, int]:
         given: Any = self.num_workers
         pair = tuple(given) if isinstance(given, (tuple, list)) else (given, given)
+        pair = tuple(map(plain_number, pair))
         if len(pair) != 2 or not all(type(number) is int for number in pair):
             raise InvalidConfig(
                 f"ScalingConfig(num_workers={given!r}) must be a whole number, or a pair of them "

@@ -6,10 +6,10 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any, Final, ParamSpec, TypeVar
 
 from holdfast.foreign import instead_of_domain
+from holdfast.plain_numbers import is_count, is_number, plain_number
 from holdfast.trial.domains import (
     Categorical,
     Domain,
@@ -169,6 +169,16 @@ def is_searched(value: Any) -> bool:
     return False
 
 
+def check_drawn(config: Mapping[str, Any], who: str) -> None:
+    """Raise InvalidSearchSpace for a config of the user's code that still contains a domain."""
+    for name, value in config.items():
+        if is_searched(value):
+            raise InvalidSearchSpace(
+                f"{who} returned a domain or a grid in {name!r}, from which nothing draws: return "
+                "a value, as domain.sample() draws one"
+            )
+
+
 def check_called(value: Any, path: str, expressions: str = "") -> None:
     """Raise InvalidSearchSpace for what would be a constant, but was surely meant as a domain.
 
@@ -210,9 +220,10 @@ def _reals(function: str, **given: object) -> dict[str, Any]:
 
 
 def _real(function: str, name: str, value: object) -> float:
-    if not isinstance(value, bool) and isinstance(value, Real):
+    number = plain_number(value)
+    if is_number(number):
         try:
-            return float(value)
+            return float(number)
         except OverflowError:
             pass  # the error below shows the number
     raise InvalidSearchSpace(f"{function}: {name} must be a number, not {value!r}")
@@ -223,8 +234,9 @@ def _wholes(function: str, **given: object) -> dict[str, Any]:
 
 
 def _whole(function: str, name: str, value: object) -> int:
-    if not isinstance(value, bool) and isinstance(value, Integral):
-        return int(value)
+    whole = plain_number(value)
+    if is_count(whole):
+        return whole
     number = _real(function, name, value)
     if not number.is_integer():
         raise InvalidSearchSpace(f"{function}: {name} must be a whole number, not {value!r}")

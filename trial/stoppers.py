@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from holdfast.described import Construction
+from holdfast.plain_numbers import plain_number
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import Stopper, lookup
@@ -236,7 +237,7 @@ def timeout_of(stop: object) -> float | None:
 def bounds_of(stop: object) -> dict[str, float]:
     """The bounds in `stop` that the machine checks itself, like those of a dict."""
     if isinstance(stop, Mapping):
-        return dict(stop)
+        return {name: plain_number(bound) for name, bound in stop.items()}
     found = [one.max_iter for one in _flat(stop) if type(one) is MaximumIterationStopper]
     return {"training_iteration": min(found)} if found else {}
 

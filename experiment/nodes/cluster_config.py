@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import plain_number
 from holdfast.trial.errors import require
 from holdfast.trial.resources import validated
 
@@ -42,7 +44,11 @@ class NodeTerms:
     idle_s: float = 60.0
 
     def check_terms(self) -> None:
-        """Raise InvalidConfig for a setting that is not valid."""
+        """Make numbers plain. Raise InvalidConfig for a setting that is not valid."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            several = tuple(map(plain_number, value)) if isinstance(value, tuple) else value
+            object.__setattr__(self, one.name, plain_number(several))
         where = type(self).__name__
         for name, amount in self.resources().items():
             require(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from holdfast.plain_numbers import plain_number
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.exploring import (
@@ -77,12 +78,11 @@ class PopulationBasedTraining(Population):
         )
         name = type(self).__name__
         check_number(self, "resample_probability", resample_probability, least=0, most=1)
+        is_list = isinstance(perturbation_factors, (list, tuple))
+        self._factors = tuple(map(plain_number, perturbation_factors)) if is_list else ()
+        fit = all(is_finite_number(factor, least=0, above=True) for factor in self._factors)
         require(
-            isinstance(perturbation_factors, (list, tuple))
-            and bool(perturbation_factors)
-            and all(
-                is_finite_number(factor, least=0, above=True) for factor in perturbation_factors
-            ),
+            bool(self._factors) and fit,
             f"{name}(perturbation_factors={perturbation_factors!r}): pass numbers above 0",
         )
         require(
@@ -94,7 +94,6 @@ class PopulationBasedTraining(Population):
         self._given = dict(hyperparam_mutations or {})
         self._mutations: tuple[Mutation, ...] = ()
         self._resample_probability = resample_probability
-        self._factors = tuple(perturbation_factors)
 
     def begun(self, spec: ExperimentSpec) -> Self:
         fresh = super().begun(spec)

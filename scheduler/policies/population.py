@@ -34,6 +34,7 @@ from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.domains import below
 from holdfast.trial.errors import require
 from holdfast.trial.options import FOR_RAY
+from holdfast.trial.space import check_drawn
 from holdfast.trial.trial import Status, Trial
 
 
@@ -180,6 +181,7 @@ class Population(Judging):
                 f"{type(self).__name__}: custom_explore_fn returned {config!r:.80}; it must "
                 "return the config, a dict",
             )
+            check_drawn(config, "custom_explore_fn")
         return {"config": config, "source": question["source"]}
 
     # -- private --

@@ -17,7 +17,6 @@ from holdfast.scheduler.searchers.searcher import Searcher, points_of
 from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.search_space.parameters import Assignment, Parameters
-from holdfast.trial.values import unwrap_scalar
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +86,6 @@ class DEHBSearch(Searcher):
         seed: int | None = None,
     ) -> None:
         super().__init__(metric=metric, mode=mode)
-        seed = unwrap_scalar(seed)
         check_number(self, "max_t", max_t, least=1)
         check_number(self, "reduction_factor", reduction_factor, least=1, above=True)
         check_number(self, "mutation_factor", mutation_factor, least=0, above=True)

@@ -13,7 +13,6 @@ from holdfast.replaced import explained_attribute
 from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
-from holdfast.trial.values import unwrap_scalar
 
 _log = logging.getLogger(__name__)
 FINISHED: Final = "FINISHED"
@@ -296,7 +295,6 @@ def points_of(given: Any) -> list[dict[str, Any]]:
 
 def _seed_from(state: Any) -> int | None:
     """One draw from a NumPy generator; a number is returned unchanged."""
-    state = unwrap_scalar(state)
     if state is None or isinstance(state, int):
         return state
     for draw in ("integers", "randint"):

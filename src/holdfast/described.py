@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Final, Self
 
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import takes_numbers
 
 # Increase it when arguments of a class change their meaning; `rebuilt` must read all earlier ones.
 VERSION: Final = 1
@@ -158,9 +159,11 @@ class Described:
 
 
 def _keeping_arguments(init: Callable[..., None]) -> Callable[..., None]:
-    """The constructor, which also keeps its arguments as the object's Construction."""
+    """The constructor, which also keeps its arguments, with plain numbers, as the object's
+    Construction."""
 
     @wraps(init)
+    @takes_numbers
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         # If constructors call each other, users have called the outermost.
         if _CONSTRUCTION in vars(self):

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from holdfast.foreign import OF_STUDY, instead_of_scheduler, instead_of_search
+from holdfast.plain_numbers import takes_numbers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,9 +88,11 @@ def explains_keywords(kind: C) -> C:
 def explains_call(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a public function, which users know by this name, in the same way.
 
-    If it takes any keywords (`**private`), those that begin with `_` pass."""
+    If it takes any keywords (`**private`), those that begin with `_` pass. Its numbers are plain
+    (see `plain_numbers`)."""
 
-    def decorate(call: Callable[P, T]) -> Callable[P, T]:
+    def decorate(given: Callable[P, T]) -> Callable[P, T]:
+        call = takes_numbers(given)
         known = inspect.signature(call).parameters
         any_kind = inspect.Parameter.VAR_KEYWORD
         takes_private = any(one.kind is any_kind for one in known.values())

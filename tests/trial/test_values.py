@@ -472,7 +472,9 @@ def test_reading_what_is_not_drawn_yet_is_noted() -> None:
 def test_what_a_function_returned_is_detached_from_the_configuration() -> None:
     values = {"net": {"widths": [1, 2]}}
     chosen = {1, 2}
-    detached = detach({"copy": ConfigView(values, []), "n": np.int64(3), 4: chosen})
+    detached = detach(
+        {"copy": ConfigView(values, []), "n": np.int64(3), 4: chosen}, lambda part: part
+    )
     assert detached == {"copy": {"net": {"widths": [1, 2]}}, "n": 3, 4: {1, 2}}
     assert detached[4] is not chosen
     assert type(detached["copy"]["net"]) is dict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -79,12 +79,14 @@ class Spec(ConfigView):
         return super().__getitem__(key)
 
 
-def detach(value: Any) -> Any:
-    """The result of a `sample_from` function, in new containers, with ConfigViews as dicts."""
+def detach(value: Any, settle: Callable[[Any], Any]) -> Any:
+    """The result of a `sample_from` function, in new containers, with ConfigViews as dicts.
+
+    `settle` returns what takes the place of each part, such as a value drawn from a domain.
+    """
+    value = settle(value)
     if isinstance(value, ConfigView) or type(value) is dict:
-        return {key: detach(item) for key, item in value.items()}
-    if type(value) is list or type(value) is tuple:
-        return type(value)(map(detach, value))
-    if type(value) is set or type(value) is frozenset:
-        return type(value)(map(unwrap_scalar, value))
+        return {key: detach(item, settle) for key, item in value.items()}
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(detach(item, settle) for item in value)
     return unwrap_scalar(value)

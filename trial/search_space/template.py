@@ -10,6 +10,7 @@ from holdfast.trial.domains import Categorical, Domain, Function, Random, below
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.nesting import check_nesting
 from holdfast.trial.search_space.sample_spec import Spec, Waiting, detach
+from holdfast.trial.space import is_grid
 from holdfast.trial.values import Path, Ref, spread
 
 
@@ -114,9 +115,10 @@ class Computed(NamedTuple):
         """Call the function; return the names that it still waits for."""
         missed: list[str] = []
         try:
-            settled = self._settle(Spec(config, missed), draw.rng)
-            check_nesting(settled, "what it returned")
-            value = detach(settled)
+            spec = Spec(config, missed)
+            returned = self.function.call(spec)
+            check_nesting(returned, "what it returned")
+            value = detach(returned, lambda part: _settled(part, spec, draw.rng))
         except InvalidSearchSpace as error:
             raise InvalidSearchSpace(f"{self.name}: sample_from: {error}") from error
         except Exception as error:  # user code: reported, unless it was only called too early
@@ -128,11 +130,16 @@ class Computed(NamedTuple):
             container[key] = value
         return missed
 
-    def _settle(self, spec: Spec, rng: Random) -> Any:
-        value = self.function.call(spec)
-        while isinstance(value, Domain):
-            value = value.call(spec) if isinstance(value, Function) else value.draw(rng)
-        return value
+
+def _settled(value: Any, spec: Spec, rng: Random) -> Any:
+    """A value drawn from a domain, the result of a function; other values as they are."""
+    while isinstance(value, Domain):
+        value = value.call(spec) if isinstance(value, Function) else value.draw(rng)
+    if is_grid(value):
+        raise InvalidSearchSpace(
+            "it returned a grid_search, whose number of trials is unknown before: use tune.choice"
+        )
+    return value
 
 
 class Dict(NamedTuple):

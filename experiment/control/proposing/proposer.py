@@ -37,7 +37,7 @@ from holdfast.trial.search_space.spaces import (
     without_searched,
 )
 from holdfast.trial.search_space.variants import Space, Variant
-from holdfast.trial.space import has_user_code
+from holdfast.trial.space import check_drawn, has_user_code
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
     Path as ConfigPath,
@@ -384,6 +384,7 @@ class Proposer:
                 f"{named(missing)}, which param_space leaves to the search: each config needs "
                 f"all of them. Leave out of param_space what only some configs have"
             )
+        check_drawn(answer, f"{type(self._search).__name__}.suggest()")
         fixed = Space(without_searched(self._param_space)).variant(0, random.Random(0))
         config = overlaid(fixed.config, answer)
         return Variant(index=index, config=config, evaluated=spread(answer))

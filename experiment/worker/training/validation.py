@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.metrics import plain_metrics
+from holdfast.plain_numbers import made_of_numbers
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import Validation
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
@@ -26,6 +27,7 @@ class ValidationFn(Protocol):
         """Validate the checkpoint, which is the first argument."""
 
 
+@made_of_numbers
 @dataclass(frozen=True)
 class ValidationTaskConfig:
     """`fn_kwargs`: further arguments of the validation function. `timeout_s`: seconds after which

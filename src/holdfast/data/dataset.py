@@ -20,6 +20,7 @@ from holdfast.data.order import Shuffle, permutation
 from holdfast.data.scheduling import without_scheduling
 from holdfast.data.sources import Source, TableSource
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import plain_number
 from holdfast.replaced import explained_attribute
 from holdfast.trial.errors import InvalidConfig
 
@@ -136,6 +137,7 @@ class Dataset(Changing, Combining, Summing, Writing):
 
         Raises InvalidConfig for indices that are not sorted.
         """
+        indices = [plain_number(at) for at in indices]
         bounds = [0, *(min(at, self.count()) for at in indices), self.count()]
         if any(type(at) is not int for at in indices) or bounds != sorted(bounds):
             raise InvalidConfig(f"split_at_indices({indices!r}): numbers of rows, in order")

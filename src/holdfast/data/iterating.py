@@ -11,11 +11,13 @@ from holdfast.data.errors import check_batch_size
 from holdfast.data.formats import format_of, formatted, rows_in
 from holdfast.data.order import Shuffle
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import made_of_numbers, takes_numbers
 from holdfast.trial.errors import InvalidConfig
 
 _ROWS_AT_ONCE = 256
 
 
+@made_of_numbers
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassPlan:
     """One pass over the rows.
@@ -159,6 +161,7 @@ class Iterating(ABC):
         )
         return self.passes(plan)
 
+    @takes_numbers
     def to_tf(
         self,
         feature_columns: str | Sequence[str],

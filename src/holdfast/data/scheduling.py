@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
+from holdfast.plain_numbers import takes_numbers
 from holdfast.trial.readable import listed
 
 P = ParamSpec("P")
@@ -21,12 +22,14 @@ _WITHOUT_EFFECT: Final = (
 )
 
 
-def without_scheduling(call: Callable[P, T]) -> Callable[P, T]:
+def without_scheduling(given: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public function: it also accepts the keywords of Ray for the work's place and
     size. A dataset is read in the process that needs its rows.
 
-    If the function ends with `**ray_remote_args`, it accepts no others.
+    If the function ends with `**ray_remote_args`, it accepts no others. Its numbers are plain (see
+    `plain_numbers`).
     """
+    call = takes_numbers(given)
     own = inspect.signature(call)
     parameters = list(own.parameters.values())
     rest = parameters.pop() if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.experiment.control.proposing.naming import Naming
 from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.user_objects.placeholders import config_without_code
+from holdfast.plain_numbers import takes_numbers
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.simulate.comparison import Replay
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
 
+@takes_numbers
 def replay(
     path: str | os.PathLike[str],
     *,

@@ -13,6 +13,7 @@ from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.start.extension import stop_fields
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.pickling import users_config
+from holdfast.plain_numbers import takes_numbers
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
@@ -44,6 +45,7 @@ Resources = (
 NO_FAULTS = Faults()
 
 
+@takes_numbers
 def simulate(
     curve: Curve | CurveFunction,
     *,

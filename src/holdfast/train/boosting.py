@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.context import report
+from holdfast.plain_numbers import made_of_numbers
 from holdfast.train.reporting import Metrics, Save, check_metrics, chosen, report_saved
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 
@@ -27,6 +28,7 @@ class WithoutCheckpoints:
         )
 
 
+@made_of_numbers
 @dataclass(slots=True)
 class RoundReports:
     """Which metrics of a round are reported, and after which rounds the model is saved.

@@ -11,6 +11,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.api.trainer import DataParallelTrainer
 from holdfast.experiment.worker.context import get_checkpoint, get_context
 from holdfast.experiment.worker.data_config import TRAIN_DATASET_KEY, DataConfig, get_dataset_shard
+from holdfast.plain_numbers import takes_numbers
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
@@ -129,6 +130,7 @@ class BoostingTrainer(DataParallelTrainer):
 
     _boosting: ClassVar[type[Boosting]]
 
+    @takes_numbers
     def __init__(
         self,
         train_loop_per_worker: Callable[..., Any] | None,

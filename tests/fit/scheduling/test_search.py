@@ -64,6 +64,15 @@ def test_a_search_that_cannot_be_pickled_is_refused_before_the_first_trial(fit: 
         fit(report_config, {}, tune.TuneConfig(search_alg=Locked()))
 
 
+def test_a_search_that_returns_a_domain_is_reported_by_name(fit: Any) -> None:
+    class Lazy(Searcher):
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            return {"net": {"widths": [tune.choice([1, 2])]}}
+
+    with pytest.raises(TuneError, match=r"Lazy\.suggest\(\) returned a domain or a grid in 'net'"):
+        fit(report_config, {}, tune.TuneConfig(search_alg=Lazy()))
+
+
 def test_an_experiment_does_not_continue_with_another_function(fit: Any) -> None:
     def another(config: dict[str, Any]) -> None:
         tune.report({"ok": 2})

@@ -12,7 +12,7 @@ from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import CloneTrial, Decision, SaveTrial
 from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
 from holdfast.simulate import simulate
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.space import choice, grid_search, loguniform, uniform
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import TuneConfig
@@ -166,6 +166,12 @@ def test_an_exploration_that_returns_no_config_is_reported(wrong: object) -> Non
     question = {"config": {"lr": 1.0}, "asked": {}, "source": "t1"}
     with pytest.raises(InvalidConfig, match="custom_explore_fn returned"):
         policy.answer(question)
+
+
+def test_an_exploration_that_returns_a_domain_is_reported() -> None:
+    policy = pbt(custom_explore_fn=lambda config: {**config, "deep": [uniform(0, 1)]})
+    with pytest.raises(InvalidSearchSpace, match="custom_explore_fn returned a domain or a grid"):
+        policy.answer({"config": {"lr": 1.0}, "asked": {}, "source": "t1"})
 
 
 def test_nothing_changes_before_the_burn_in_is_over() -> None:

@@ -346,6 +346,30 @@ def test_what_a_function_returns_is_its_own() -> None:
     assert 5 <= drawn["domain"] <= 6
 
 
+def test_domains_are_drawn_at_any_depth_of_what_a_function_returns() -> None:
+    made = {
+        "widths": [choice([10, 20]) for _ in range(3)],
+        "pair": (uniform(5, 6), {"deep": choice([{"of": [choice([7])]}])}),
+        "function": [sample_from(lambda spec: spec.config.x + 1)],
+        "set": {choice([3])},
+    }
+    space = {"x": sample_from(lambda: 1), "net": sample_from(lambda: made)}
+    first, again = config(space), config(space)
+    net = first["net"]
+    assert all(width in (10, 20) for width in net["widths"])
+    assert type(net["pair"]) is tuple
+    assert 5 <= net["pair"][0] <= 6
+    assert net["pair"][1] == {"deep": {"of": [7]}}
+    assert (net["function"], net["set"]) == ([2], {3})
+    assert again == first  # with the same seed
+
+
+def test_a_grid_in_what_a_function_returns_is_refused_by_name() -> None:
+    for net in (sample_from(lambda: grid_search([1])), sample_from(lambda: [grid_search([1])])):
+        with pytest.raises(InvalidSearchSpace, match="net: sample_from: it returned a grid"):
+            config({"net": net})
+
+
 def test_user_code_is_found_wherever_it_stands() -> None:
     function = sample_from(lambda: 1)
     for space in ([function], {"a": choice([{"b": function}])}, {"a": grid_search([1, function])}):

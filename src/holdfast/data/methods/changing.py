@@ -21,6 +21,7 @@ from holdfast.data.methods.whole import Whole
 from holdfast.data.order import permutation
 from holdfast.data.scheduling import without_scheduling
 from holdfast.data.sources import TableSource
+from holdfast.plain_numbers import takes_numbers
 from holdfast.trial.errors import InvalidConfig
 
 _SAMPLE = 2  # of the numbers of a permutation, apart from those of shuffles
@@ -222,6 +223,7 @@ class Changing(Whole):
 
     # -- rows --
 
+    @takes_numbers
     def limit(self, limit: int) -> Self:
         """The first rows, in stored order."""
         if type(limit) is not int or limit < 0:

@@ -13,6 +13,7 @@ from holdfast.data.formats import PANDAS, Mapped, concatenated, format_of, forma
 from holdfast.data.iterating import Iterating
 from holdfast.data.order import Shuffle
 from holdfast.data.sources import Source, TableSource
+from holdfast.plain_numbers import takes_numbers
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -107,6 +108,7 @@ class Whole(Iterating):
 
     # -- its rows --
 
+    @takes_numbers
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         """The first rows, in stored order."""
         check_batch_size(limit, name="limit")
@@ -118,6 +120,7 @@ class Whole(Iterating):
             raise InvalidConfig(f"take_all(limit={limit}): the dataset has {self.count()} rows")
         return [row for table in self.tables() for row in rows_in(table)]
 
+    @takes_numbers
     def take_batch(self, batch_size: int = 20, batch_format: str | None = "default") -> Any:
         """The first rows, in stored order, as one batch."""
         check_batch_size(batch_size)

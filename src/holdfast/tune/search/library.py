@@ -22,7 +22,6 @@ from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Parameters
 from holdfast.trial.space import check_called
-from holdfast.trial.values import unwrap_scalar
 from holdfast.tune.search.native_parts import check_native
 from holdfast.tune.search.saved_search import SavedSearch, parsed, written
 from holdfast.tune.search.search_run import EvaluatedPoint, SearchRun
@@ -64,7 +63,6 @@ class LibrarySearch(Searcher, ABC):
     ) -> None:
         self._check_library()
         super().__init__(metric=metric, mode=mode)
-        seed = unwrap_scalar(seed)
         if seed is not None and not isinstance(seed, int):
             raise InvalidConfig(f"seed must be a whole number, not {seed!r}")
         self.seed: int | None = seed

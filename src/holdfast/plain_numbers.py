@@ -1,0 +1,61 @@
+"""The one definition of a number in settings: those of other libraries become Python's own.
+
+So every check of a setting, JSON and the journal see only int, float and bool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from functools import wraps
+from numbers import Integral, Real
+from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+_OWN: Final = frozenset({type(None), bool, int, float, str, bytes, dict, list, tuple})
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy, torch and the like (also an array without dimensions), a Decimal, a
+    Fraction or an enum's number as int, float or bool; any other value unchanged."""
+    if type(value) in _OWN:
+        return value
+    number = value.item() if hasattr(type(value), "ndim") and value.ndim == 0 else value
+    if isinstance(number, (bool, float)):
+        return number if isinstance(number, bool) else float(number)
+    if isinstance(number, Integral):
+        return int(number)
+    if not isinstance(number, (Real, Decimal)):
+        return value
+    real = float(number)
+    return int(real) if real.is_integer() and real == number else real
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """True for an int or a float: a bool is neither."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """True for an int: a bool is not one."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def takes_numbers(call: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function: numbers among its arguments arrive as Python's own."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        plain: Any = {name: plain_number(value) for name, value in kwargs.items()}
+        return call(*map(plain_number, args), **plain)
+
+    return called
+
+
+def made_of_numbers(kind: C) -> C:
+    """Decorate a class in the same way: its constructor."""
+    kind.__init__ = takes_numbers(kind.__init__)  # type: ignore[misc]
+    return kind
