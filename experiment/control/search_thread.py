@@ -208,6 +208,8 @@ class SearchThread:
             answer = await self._thought(index)
         finally:
             self._is_thinking = False
+        if not self._proposer.is_open:
+            return
         is_awaited = self._is_awaited()
         if isinstance(answer, Suggested):
             self._answer(answer if is_awaited else SuggestedAhead(suggestion=answer))

@@ -275,8 +275,8 @@ def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressV
         reporter.setup(
             start_time=time.time(),
             total_samples=run.plan.proposer.total,
-            metric=request.tune.metric,
-            mode=request.tune.mode,
+            metric=request.metric,
+            mode=request.mode,
         )
     trials = run.machine.trials
     view = ReporterView(

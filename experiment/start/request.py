@@ -174,9 +174,10 @@ class Request:
                 f"search_alg must be a tune.search.Searcher, as create_searcher() makes one, or a "
                 f"BasicVariantGenerator; not {search!r:.100}"
             )
-        metric, mode = self.tune.metric, self.tune.mode
-        if self.tune.scheduler is not None and metric and not mode:
-            raise InvalidConfig(f"TuneConfig(metric={metric!r}) needs mode='max' or 'min'")
+        if self.tune.scheduler is not None and self.metric and not self.mode:
+            raise InvalidConfig(f"TuneConfig(metric={self.metric!r}) needs mode='max' or 'min'")
+        if isinstance(search, Searcher) and self.resume is None:
+            search.check_space(self.metric, self.mode, self.param_space)
 
     def environment(self, host_resources: MachineResources) -> RuntimeEnv:
         """The workers' environment: the RunConfig's over that of `init`.
@@ -208,12 +209,14 @@ class Request:
 
     @property
     def metric(self) -> str | None:
-        """The Tuner's metric, else the scheduler's. `mode` follows the same rule."""
-        return self.tune.metric or _named(self.tune.scheduler, "metric")
+        """The Tuner's metric, else the scheduler's, else the search's. `mode` follows the same
+        rule."""
+        several = (_named(one, "metric") for one in (self.tune.scheduler, self.tune.search_alg))
+        return self.tune.metric or next(filter(None, several), None)
 
     @property
     def mode(self) -> Mode | None:
-        return self.tune.mode or _mode_of(self.tune.scheduler)
+        return self.tune.mode or _mode_of(self.tune.scheduler) or _mode_of(self.tune.search_alg)
 
     @property
     def search_space(self) -> list[dict[str, Any]]:
@@ -296,8 +299,8 @@ class Request:
 _RUN_SETTINGS = ("callbacks", "progress_reporter", "verbose", "sync_config", "web")
 
 
-def _named(scheduler: Any, what: str) -> str | None:
-    given = getattr(scheduler, what, None)
+def _named(algorithm: Any, what: str) -> str | None:
+    given = getattr(algorithm, what, None)
     return given if isinstance(given, str) else None
 
 
@@ -311,14 +314,14 @@ def _several(metrics: Any, modes: Any) -> dict[str, str] | None:
     return dict(zip(metrics, modes, strict=True)) if all(m in MODES for m in modes) else None
 
 
-def _mode_of(scheduler: Any) -> Mode | None:
+def _mode_of(algorithm: Any) -> Mode | None:
     """Raises InvalidConfig."""
-    match _named(scheduler, "mode"):
+    match _named(algorithm, "mode"):
         case None | "max" | "min" as mode:
             return mode
         case other:
             raise InvalidConfig(
-                f"{type(scheduler).__name__}.mode must be 'max' or 'min', not {other!r:.60}"
+                f"{type(algorithm).__name__}.mode must be 'max' or 'min', not {other!r:.60}"
             )
 
 

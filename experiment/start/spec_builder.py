@@ -109,4 +109,9 @@ def job_of(
         group=loop.terms if loop else None,
         metadata=loop.metadata if loop else {},
         trusted=request.trusted,
+        goals=() if ray_path.is_active() else _goals_of(spec),
     )
+
+
+def _goals_of(spec: ExperimentSpec) -> tuple[str, ...]:
+    return (spec.metric,) if spec.metric else tuple(spec.options.get("goals", ()))

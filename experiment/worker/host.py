@@ -7,11 +7,10 @@ import io
 import os
 import pickle
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
-from numbers import Number
 from typing import Any
 
 from holdfast.experiment.folder.layout import ON_NODE
@@ -35,16 +34,18 @@ from holdfast.experiment.worker.training.script_launchers import refuse_in_trial
 from holdfast.experiment.worker.trial_directory import FolderUnusable, prepare_directory
 from holdfast.experiment.worker.wrap import check_has_run, start_of
 from holdfast.forked import children_end_here
+from holdfast.plain_numbers import is_number, plain_number
 from holdfast.runtime import threads
 from holdfast.runtime.fleet.delivery import OBJECTS
 from holdfast.runtime.fleet.facts import node_ip
 from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.runtime.process_control import Title
-from holdfast.runtime.safe_text import message_of, traceback_of, type_name
+from holdfast.runtime.safe_text import excerpt, message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
 from holdfast.trial.absent import UNNAMED
 from holdfast.trial.encoding import from_plain
-from holdfast.trial.errors import Failure, FailureKind
+from holdfast.trial.errors import Failure, FailureKind, InvalidMetrics
+from holdfast.trial.stopper import lookup
 
 # Ray's variable for the directory in which the script was started.
 ORIGIN = "TUNE_ORIG_WORKING_DIR"
@@ -203,12 +204,13 @@ def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable
 
 
 def _report_answer(session: Session, answer: Any) -> None:
-    """Report the values that a function returns or yields, as Ray does."""
+    """Report the values that a function returns or yields: as Ray does, and as Optuna does where
+    the run has a metric."""
     if answer is None:  # nearly always, and `isinstance` of an abstract class is 50 times as slow
         return
     if not inspect.isgenerator(answer):
         check_has_run(answer)
-        _report_value(session, answer)
+        _report_value(session, answer, is_final=True)
         return
     with closing(answer):
         for value in answer:
@@ -216,17 +218,42 @@ def _report_answer(session: Session, answer: Any) -> None:
             _report_value(session, value)
 
 
-def _report_value(session: Session, value: Any) -> None:
+def _report_value(session: Session, value: Any, *, is_final: bool = False) -> None:
+    goals = session.job.goals
     if isinstance(value, Mapping):
         if value:
             session.report(value)
-    elif isinstance(value, Number):
-        session.report({UNNAMED: value})
+    elif (found := _numbers_of(value, goals)) is not None:
+        final = {**session.reported, **found} if is_final and goals else found
+        # A value that the last report had is no further iteration.
+        if not (is_final and goals and _has_all(session.reported, found)):
+            session.report(final)
+    elif value is not None and goals and not session.iteration:
+        raise InvalidMetrics(
+            f"the trainable has reported nothing, and returned {excerpt(value)}: return a number "
+            f"for each of {', '.join(goals)}, or a dict of metrics"
+        )
     elif value is not None:
         tell(
             f"the {type(value).__name__} that the trainable returned is not reported: return or "
             f"yield a dict of metrics or a number, or store it in a checkpoint"
         )
+
+
+def _numbers_of(value: Any, goals: Sequence[str]) -> dict[str, Any] | None:
+    """The values of the goals that a function returns, as Optuna's do: a number, or one for each
+    of several goals; None if they are none."""
+    if not goals:
+        number = plain_number(value)
+        return {UNNAMED: number} if isinstance(number, (int, float)) else None
+    numbers = list(map(plain_number, value if isinstance(value, (tuple, list)) else [value]))
+    fit = len(numbers) == len(goals) and all(map(is_number, numbers))
+    return dict(zip(goals, numbers, strict=True)) if fit else None
+
+
+def _has_all(reported: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    pairs = [(lookup(reported, name), value) for name, value in found.items()]
+    return all(one == other or (one != one and other != other) for one, other in pairs)
 
 
 def config_of(session: Session) -> dict[str, Any]:

@@ -30,7 +30,8 @@ class Job:
     files in the trial's directory for its stdout and stderr. `echo`: output is also sent to the
     controller. `capture` is false only if the trial runs in the script's own process.
     `is_mirrored`: the storage is elsewhere. `group` is set if each trial has several workers.
-    Unless it is `trusted`, no checkpoint is unpickled.
+    Unless it is `trusted`, no checkpoint is unpickled. `goals` are the metrics that a number, or
+    several, that a function returns are the values of; none where Ray's name of it is used.
     """
 
     trainable: Any
@@ -51,6 +52,7 @@ class Job:
     group: GroupTerms | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     trusted: bool = True
+    goals: Sequence[str] = ()
 
 
 class RankNode(NamedTuple):

@@ -77,6 +77,8 @@ class Session:
         self._reporting = OneAtATime()
         self._is_over = False
         self._thread = threading.get_ident()
+        # The metrics of this attempt's newest report.
+        self.reported: dict[str, Any] = {}
         self._next_checkpoint = assignment.next_checkpoint
         self._newest = assignment.checkpoint
         self._start: Checkpoint | None = None
@@ -190,6 +192,7 @@ class Session:
                 f"the metrics are too large ({error}): store large data in a checkpoint"
             ) from error
         self.iteration += 1
+        self.reported = dict(values)
         verdict = self._answer()
         self.must_save = verdict in (Verdict.PAUSE, Verdict.SAVE)
         if verdict not in (Verdict.CONTINUE, Verdict.SAVE):

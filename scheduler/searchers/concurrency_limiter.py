@@ -51,6 +51,9 @@ class Wrapper(Searcher, ABC):
     def own_space(self) -> Any:
         return self.searcher.own_space
 
+    def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
+        return self.searcher.check_space(metric, mode, config)
+
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:

@@ -99,16 +99,19 @@ class DEHBSearch(Searcher):
         _require("points_to_evaluate", f"{count} configs", count <= room, f"at most {room}")
         self._run: _Run | None = None
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
-    ) -> bool:
+    def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
         goal = self._goal(self.metric or metric, self.mode or mode)
         if KEY in config:
             raise InvalidConfig(
                 f"param_space has the key {KEY!r}, which DEHBSearch needs for a trial's budget: "
                 "rename yours"
             )
-        parameters = Parameters(config, who="DEHBSearch")
+        return goal, Parameters(config, who="DEHBSearch")
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        goal, parameters = self.check_space(metric, mode, config)
         mutation_factor, crossover_prob = self._factors
         evolution = Evolution(
             dimensions=len(parameters.all),

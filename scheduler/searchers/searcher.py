@@ -89,6 +89,10 @@ class Searcher(Described):
         for so far; empty if a space defines them."""
         return {}
 
+    def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
+        """Raise InvalidConfig or InvalidSearchSpace for a goal or a space that the search cannot
+        take: called before anything is created. Does not change the search."""
+
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:

@@ -105,6 +105,9 @@ class Proposer:
         self._alike = 0
         # Trials of a former search space: the searcher does not get their results.
         self.skipped: set[str] = set()
+        # False after `open` has failed: the search is not asked, so that its own error is the only
+        # one.
+        self.is_open = True
         # Why the searcher does not learn from the config that a person has added last.
         self.unlearned = ""
         self._has_user_code = has_user_code(param_space)
@@ -192,6 +195,7 @@ class Proposer:
         space."""
         assert isinstance(self._search, Searcher)
         spec, space = self._spec, self._param_space
+        self.is_open = False
         taken = introduce(self._search, spec.metric, spec.mode, space, seed=spec.seed)
         searched = list(searched_in(self._param_space))
         if taken:
@@ -202,6 +206,7 @@ class Proposer:
                 f"{type(self._search).__name__} searches only a space of its own: define them "
                 f"there, and leave only fixed values in param_space"
             )
+        self.is_open = True
 
     def propose(self, index: int) -> Suggested | SearchEnded | None:
         """Trial number `index`, or a later one if a trial was added meanwhile; SearchEnded if
@@ -209,6 +214,8 @@ class Proposer:
 
         Raises InvalidSearchSpace or whatever the user's code raises.
         """
+        if not self.is_open:
+            return None
         if self._added:
             index = max(index, self._count)
         ordinal = self._ordinal(index)

@@ -96,25 +96,29 @@ class LibrarySearch(Searcher, ABC):
 
     # -- suggestions and results ----------------------------------------------------------------
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
-    ) -> bool:
-        self._check_library()  # a restore may run where it is missing
+    def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
         goal = self._goal(self.metric or metric, self.mode or mode)
         is_own = self._space is not None
         terms = self.read_space(self._space if is_own else config, is_own=is_own)
-        seed = self.seed if self.seed is not None else int(spec.get("seed", 0))
         points = [
             terms.assignment(point, f"points_to_evaluate[{i}]", same)
             for i, point in enumerate(self._points)
         ]
+        return goal, terms, points
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        self._check_library()  # a restore may run where it is missing
+        goal, terms, points = self.check_space(metric, mode, config)
+        seed = self.seed if self.seed is not None else int(spec.get("seed", 0))
         study = self.open_study(terms, goal, int(random.Random(seed).random() * 2**32))
         self._run = SearchRun(goal=goal, terms=terms, study=study, seed=seed, points=points)
         for evaluated in self._evaluated:
             self._tell_evaluated(evaluated)
         if self._restored is not None:
             self._tell_restored(SavedSearch.of(self._restored, self._name))
-        return not is_own
+        return self._space is None
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         run = self._opened
