@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -77,7 +77,8 @@ class Outcome:
 
     `location` is the experiment's place in storage; `layout` its local directory, None if there is
     none. `is_over`: no process runs the experiment, so far as is known. `metric` and `mode` are
-    the experiment's goal, None if it has none; `spec` are its settings.
+    the experiment's goal, None if it has none; `spec` are its settings. `infeasible` are the
+    trials that violate a constraint of the search.
     """
 
     trials: Mapping[str, Trial]
@@ -88,6 +89,7 @@ class Outcome:
     mode: str | None = None
     resolve_config: ResolveConfig = config_without_code
     is_over: bool = True
+    infeasible: Collection[str] = ()
     _results: dict[str, Result] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -272,10 +274,16 @@ class Outcome:
         for trial, values in self._values(metric, scope):
             value = _score(values, scope, mode, finite=filter_nan_and_inf)
             seen += bool(values)
-            if value is None or (filter_nan_and_inf and not math.isfinite(value)):
+            if (
+                trial.trial_id in self.infeasible
+                or value is None
+                or (filter_nan_and_inf and not math.isfinite(value))
+            ):
                 continue
             if best is None or is_better(value, best.value, mode):
                 best = Scored(trial, value)
+        if best is None and self.infeasible:
+            raise NoBestResult("every trial violates a constraint of the search", metric)
         if best is None:
             raise self._no_best(metric, seen)
         return best

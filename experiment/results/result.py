@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -400,14 +400,26 @@ class Result:
         """The metrics to show; read from files only if the records lack them."""
         return (self.metrics or {}) if self._stored is None else self._stored.shown_metrics()
 
+    @property
+    def _plain_config(self) -> Mapping[str, Any]:
+        """The config; the user's objects in it are placeholders, so that none is unpickled."""
+        trial = None if self._stored is None else self._stored.trial
+        return (self.config or {}) if trial is None else trial.config
+
+    def _shown_config(self) -> Iterator[str]:
+        items = list(self._plain_config.items())
+        for key, value in items[:_SHOWN_METRICS]:
+            yield f"{key!r}: {getattr(value, 'summary', None) or repr(value):.40}"
+        if len(items) > _SHOWN_METRICS:
+            yield f"... {len(items) - _SHOWN_METRICS} more"
+
     def _repr_html_(self) -> str:
         from holdfast.experiment.results.result_html import result_html
 
-        trial = None if self._stored is None else self._stored.trial
         return result_html(
             self.uri or self.path,
             self._shown_metrics(),
-            (self.config or {}) if trial is None else trial.config,
+            self._plain_config,
             checkpoint=self.checkpoint,
             error=self.error,
             stop_reason=self.stop_reason,
@@ -425,6 +437,7 @@ class Result:
         parts = [f"{key!r}: {value!r:.40}" for key, value in list(shown.items())[:_SHOWN_METRICS]]
         lines = [
             f"metrics={{{', '.join(parts)}{f', ... {more} more' if more > 0 else ''}}}",
+            f"config={{{', '.join(self._shown_config())}}}",
             f"training_iteration={metrics.get('training_iteration', 0)}",
             f"path={self.path!r}",
             f"checkpoint={self.checkpoint!r}",

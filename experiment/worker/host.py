@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import math
 import os
 import pickle
 import socket
@@ -221,6 +222,8 @@ def _report_answer(session: Session, answer: Any) -> None:
 def _report_value(session: Session, value: Any, *, is_final: bool = False) -> None:
     goals = session.job.goals
     if isinstance(value, Mapping):
+        if is_final and value.get("status") == "fail":  # Hyperopt's STATUS_FAIL: no value counts
+            value = {**value, **dict.fromkeys(goals, math.nan)}
         if value:
             session.report(value)
     elif (found := _numbers_of(value, goals)) is not None:

@@ -97,7 +97,8 @@ class MedianStoppingRule(Judging):
 
     A trial is judged at each report from `grace_period` on (measured in `time_attr`, like all
     times here) against the other trials that have trained as long: each average covers the other
-    trial's reports from `grace_period` to that time. With fewer than `min_samples_required` others
+    trial's reports from `grace_period` to that time. By default it is 60 seconds, or 0 if
+    `time_attr` is another one than the time. With fewer than `min_samples_required` others
     it continues.
 
     With a `min_time_slice` above 0, a trial that cannot be judged yet and has run that long since
@@ -117,12 +118,14 @@ class MedianStoppingRule(Judging):
         time_attr: str = "time_total_s",
         metric: str | None = None,
         mode: str | None = None,
-        grace_period: float = 60.0,
+        grace_period: float | None = None,
         min_samples_required: int = 3,
         min_time_slice: float = 0,
         hard_stop: bool = True,
     ) -> None:
         super().__init__(time_attr, metric, mode)
+        if grace_period is None:
+            grace_period = 60.0 if time_attr == "time_total_s" else 0.0
         check_number(self, "grace_period", grace_period, least=0)
         check_number(self, "min_time_slice", min_time_slice, least=0)
         check_count(self, "min_samples_required", min_samples_required)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast.scheduler.searchers.searcher import Searcher, introduce
@@ -50,6 +50,10 @@ class Wrapper(Searcher, ABC):
     @property
     def own_space(self) -> Any:
         return self.searcher.own_space
+
+    @property
+    def infeasible(self) -> Collection[str]:
+        return self.searcher.infeasible
 
     def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
         return self.searcher.check_space(metric, mode, config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Final
 
@@ -88,6 +88,11 @@ class Searcher(Described):
         """The distributions, as JSON, of the parameters that a function of the user's has asked
         for so far; empty if a space defines them."""
         return {}
+
+    @property
+    def infeasible(self) -> Collection[str]:
+        """The ids of trials that violate a constraint of the search: none of them is the best."""
+        return ()
 
     def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
         """Raise InvalidConfig or InvalidSearchSpace for a goal or a space that the search cannot

@@ -315,9 +315,9 @@ class _Export:
         states = self._optuna.trial.TrialState
         match trial.status:
             case Status.TERMINATED:
-                if self._last(trial) is None:
-                    return states.FAIL
                 is_pruned = self._outcome.stop_reason(trial) == StopReason.PRUNED
+                if self._last(trial) is None and not (is_pruned and not trial.iteration):
+                    return states.FAIL
                 return states.PRUNED if is_pruned else states.COMPLETE
             case Status.ERROR:
                 return states.FAIL

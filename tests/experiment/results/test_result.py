@@ -225,6 +225,7 @@ def test_a_repr_is_short_and_reads_nothing(run: RecordedExperiment) -> None:
     assert "... 92 more" in text
     assert "training_iteration=1" in text
     assert "ValueError: oh no" in text
+    assert "config={" in text
     assert len(text) < 700
 
 

@@ -64,6 +64,68 @@ def test_a_search_that_cannot_be_pickled_is_refused_before_the_first_trial(fit: 
         fit(report_config, {}, tune.TuneConfig(search_alg=Locked()))
 
 
+class Counting(Searcher):
+    """Suggests 1, 2, 3 and has a goal of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(metric="loss", mode="max")
+        self.made = 0
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.made += 1
+        return {"x": self.made}
+
+
+def test_the_metric_of_a_search_is_the_runs(fit: Any) -> None:
+    search = tune.search.ConcurrencyLimiter(Counting(), 1)
+    results = fit(report_config, {}, tune.TuneConfig(search_alg=search, num_samples=3))
+    assert results.best.config == {"x": 3}
+    assert tune.load(results.experiment_path).best.config == {"x": 3}
+
+
+@pytest.mark.parametrize("of_scheduler", [{"mode": "max"}, {"metric": "loss"}])
+def test_a_metric_and_a_mode_in_two_places_are_one_pair(
+    fit: Any, of_scheduler: dict[str, str]
+) -> None:
+    whole: dict[str, Any] = {"metric": "loss", "mode": "max"}
+    rest = {name: value for name, value in whole.items() if name not in of_scheduler}
+    scheduler = tune.schedulers.ASHAScheduler(**of_scheduler)
+    results = fit(
+        report_config,
+        {"x": tune.grid_search([1, 2])},
+        tune.TuneConfig(scheduler=scheduler, **rest),
+    )
+    assert results.best.config == {"x": 2}
+
+
+def test_a_search_is_checked_against_its_space_before_anything_is_created(
+    fit: Any, tmp_path: Path
+) -> None:
+    inner = tune.search.DEHBSearch(mode="min")
+    for search in (inner, tune.search.ConcurrencyLimiter(inner, 1)):
+        with pytest.raises(InvalidConfig, match="DEHBSearch needs a metric"):
+            fit(report_config, {"x": tune.uniform(0, 1)}, tune.TuneConfig(search_alg=search))
+    own = tune.search.DEHBSearch(metric="loss", mode="min")
+    with pytest.raises(InvalidSearchSpace, match="grid_search"):
+        fit(report_config, {"x": tune.grid_search([1])}, tune.TuneConfig(search_alg=own))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_search_that_cannot_begin_is_asked_nothing_and_its_own_error_is_the_only_one(
+    fit: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Broken(Counting):
+        def set_search_properties(self, *args: Any, **more: Any) -> bool:
+            raise ValueError("its own error")
+
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            raise AssertionError("was asked")
+
+    with pytest.raises(Exception, match="its own error"):
+        fit(report_config, {}, tune.TuneConfig(search_alg=Broken(), num_samples=3))
+    assert "was asked" not in caplog.text + "".join(capfd.readouterr())
+
+
 def test_a_search_that_returns_a_domain_is_reported_by_name(fit: Any) -> None:
     class Lazy(Searcher):
         def suggest(self, trial_id: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import tempfile
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.tune.schedulers import MultiObjectiveASHAScheduler
 
 AUTOMATIC = {
     "training_iteration",
@@ -139,6 +141,68 @@ def test_a_returned_dict_or_number_is_the_last_report(shared_fit: Any) -> None:
     results = shared_fit(train, {"returns": tune.grid_search(["dict", "number"])})
     assert [row["score"] for row in rows_of(results[0])] == [1, 2]
     assert results[1].metrics["_metric"] == 0.5
+    assert results.num_errors == 0
+
+
+GOAL: dict[str, Any] = {"metric": "score", "mode": "max"}
+GOALS: dict[str, Any] = {"metrics": ["score", "size"], "modes": ["max", "min"]}
+
+
+@pytest.mark.parametrize("returned", [0.75, np.float32(0.75), np.array(0.75), Fraction(3, 4)])
+def test_a_returned_number_is_the_final_value_of_the_metric(fit: Any, returned: Any) -> None:
+    def train(config: dict[str, Any]) -> Any:
+        for epoch in range(2):
+            tune.report({"score": 0.5, "epoch": epoch})
+        return returned
+
+    result = fit(train, {}, tune.TuneConfig(**GOAL)).best
+    rows = [(row["training_iteration"], row["score"], row["epoch"]) for row in rows_of(result)]
+    assert rows == [(1, 0.5, 0), (2, 0.5, 1), (3, 0.75, 1)]
+
+
+def test_a_returned_number_that_was_reported_last_is_no_further_iteration(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> float:
+        score = math.nan if config["nan"] else 0.25
+        tune.report({"score": score})
+        return score
+
+    for result in fit(train, {"nan": tune.grid_search([False, True])}, tune.TuneConfig(**GOAL)):
+        assert [row["training_iteration"] for row in rows_of(result)] == [1]
+
+
+def test_each_number_that_a_generator_yields_is_an_iteration(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> Any:
+        yield from (1, 1, 2)
+
+    result = fit(train, {}, tune.TuneConfig(**GOAL))[0]
+    assert [row["score"] for row in rows_of(result)] == [1, 1, 2]
+
+
+def test_a_returned_tuple_has_the_values_of_several_goals(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> Any:
+        return np.float64(config["x"]), 1 - config["x"]
+
+    goals = tune.TuneConfig(scheduler=MultiObjectiveASHAScheduler(**GOALS))
+    results = fit(train, {"x": tune.grid_search([0, 1])}, goals)
+    assert [(one.metrics["score"], one.metrics["size"]) for one in results] == [(0, 1), (1, 0)]
+
+
+@pytest.mark.parametrize("returned", [(1, 2, 3), 1.0, "good", True])
+def test_what_is_no_value_of_the_goals_is_refused_by_name(fit: Any, returned: Any) -> None:
+    goals = tune.TuneConfig(scheduler=MultiObjectiveASHAScheduler(**GOALS))
+    (error,) = fit(lambda config: returned, {}, goals).errors
+    assert "reported nothing, and returned" in str(error)
+    assert "for each of score, size" in str(error)
+
+
+def test_a_returned_status_of_hyperopt_that_says_fail_is_never_the_best(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> dict[str, Any]:
+        given = {"score": 9.0} if config["x"] == 1 else {}
+        return {"status": "fail", **given} if config["x"] < 2 else {"status": "ok", "score": 1.0}
+
+    results = fit(train, {"x": tune.grid_search([0, 1, 2])}, tune.TuneConfig(**GOAL))
+    assert results.best.config == {"x": 2}
+    assert all(math.isnan(one.metrics["score"]) for one in results[:2])
     assert results.num_errors == 0
 
 

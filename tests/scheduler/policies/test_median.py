@@ -162,6 +162,14 @@ def test_a_soft_stop_is_a_pause_until_all_others_have_ended() -> None:
     assert verdict(run, "t1", 9.0, checkpoint=True) is Verdict.CONTINUE
 
 
+def test_without_a_grace_period_iterations_have_none_and_seconds_have_60() -> None:
+    for time_attr, judged in (("training_iteration", Verdict.STOP), ("time_total_s", None)):
+        run = running(4, MedianStoppingRule(time_attr=time_attr))
+        for at in range(3):
+            verdict(run, f"t{at}", 1.0)
+        assert verdict(run, "t3", 5.0) is (judged or Verdict.CONTINUE)
+
+
 def test_only_what_pauses_needs_checkpoints() -> None:
     assert not MedianStoppingRule().needs_checkpoints
     assert rule(hard_stop=False).needs_checkpoints

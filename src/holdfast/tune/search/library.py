@@ -182,7 +182,7 @@ class LibrarySearch(Searcher, ABC):
             self._check_known(run, result)
         query, assignment = run.asked.pop(trial_id)
         losses = None if error or result is None else run.goal.losses(result)
-        run.tell(query, assignment, losses)
+        run.tell(replace(query, row=result or {}), assignment, losses)
 
     # -- what was tried elsewhere ---------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -116,6 +116,11 @@ class OptunaSearch(LibrarySearch):
     def asked_space(self) -> Mapping[str, str]:
         study: Any = None if self._run is None else self._run.study
         return {} if study is None else dict(study.asked)
+
+    @property
+    def infeasible(self) -> Collection[str]:
+        study: Any = None if self._run is None else self._run.study
+        return () if study is None else frozenset(study.infeasible)
 
     @staticmethod
     def convert_search_space(spec: Mapping[str, Any]) -> dict[str, Any]:

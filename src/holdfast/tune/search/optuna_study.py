@@ -76,6 +76,9 @@ class OptunaStudy:
         is_optunas = kind.__module__.startswith("optuna.")
         self._looks_at_values = is_optunas and kind.__name__ in _LOOK_AT_VALUES
         self._is_kept = storage is not None
+        self._has_constraints = getattr(self._sampler, "_constraints_func", None) is not None
+        # The trials that violate a constraint.
+        self.infeasible: set[str] = set()
         self._has_steps = len(goal.metrics) == 1 and (self._is_kept or not is_optunas)
         self._storage = optuna.storages.get_storage(storage)
         self._study = _opened(self._sampler, goal, self._storage, study_name)
@@ -139,16 +142,31 @@ class OptunaStudy:
             self.saw(query, 0, losses)
         running = self._running[query.number] if losses is None else self._continued(query)
         del self._running[query.number]
-        self._steps.pop(query.number, None)
+        has_steps = self._steps.pop(query.number, None) is not None
         if isinstance(running, _Stored) and running.has_ended:
-            return  # told before a restore
+            self._weigh(query, running.trial)  # told before a restore
+            return
+        if self._has_constraints:
+            self._note(running, query.row)
         trial = running.trial.number if isinstance(running, _Stored) else running
-        if losses is None:
-            self._study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-        elif is_pruned:
-            self._study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+        if is_pruned or (losses is None and query.pruned and not has_steps):
+            state, values = TrialState.PRUNED, None
         else:
-            self._study.tell(trial, self._values(losses), skip_if_finished=True)
+            state = TrialState.FAIL if losses is None else None
+            values = None if losses is None else self._values(losses)
+        told = self._study.tell(trial, values, state=state, skip_if_finished=True)
+        self._weigh(query, told)
+
+    def _weigh(self, query: Query, told: optuna.trial.FrozenTrial) -> None:
+        if any(value > 0 for value in told.system_attrs.get("constraints") or ()):
+            self.infeasible.add(query.trial_id)
+
+    def _note(self, trial: optuna.Trial | _Stored, row: Mapping[str, Any]) -> None:
+        """Give the constraints the last report of a trial: they read it in `trial.user_attrs`."""
+        number = trial._trial_id if isinstance(trial, optuna.Trial) else self._id_of(trial)
+        for name, value in row.items():
+            if isinstance(value, (bool, int, float, str)):
+                self._storage.set_trial_user_attr(number, name, value)
 
     def _continued(self, query: Query) -> optuna.Trial | _Stored:
         """The trial of the study that gets new results.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any, Final, Protocol
 
 from holdfast.dataclass import dataclass
@@ -24,7 +25,8 @@ class Query:
     `number` counts from 0, including points that were tried elsewhere. `seed` (32 bits) depends on
     the search's seed and the number: a study that draws only from it answers the same after a
     restore. `trial_id` is "" for a point that was tried elsewhere. `pruned`: the trial was stopped
-    early. `is_given`: the user has answered it, not the library.
+    early. `is_given`: the user has answered it, not the library. `row`: the last report of a trial
+    that has ended.
     """
 
     number: int
@@ -32,6 +34,7 @@ class Query:
     trial_id: str = ""
     is_given: bool = False
     pruned: bool = False
+    row: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Study(Protocol):
