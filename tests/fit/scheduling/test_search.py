@@ -85,7 +85,7 @@ def test_the_metric_of_a_search_is_the_runs(fit: Any) -> None:
 
 @pytest.mark.parametrize("of_scheduler", [{"mode": "max"}, {"metric": "loss"}])
 def test_a_metric_and_a_mode_in_two_places_are_one_pair(
-    fit: Any, of_scheduler: dict[str, str]
+    fit: Any, of_scheduler: dict[str, Any]
 ) -> None:
     whole: dict[str, Any] = {"metric": "loss", "mode": "max"}
     rest = {name: value for name, value in whole.items() if name not in of_scheduler}
