@@ -48,6 +48,13 @@ def die_with_parent(parent_pid: int, signum: int = signal.SIGKILL) -> None:
         os._exit(1)
 
 
+def continue_without_parent() -> None:
+    """Ask the kernel to continue this process, should it be stopped, when the thread that started
+    it ends (Linux): it can then end, too."""
+    if sys.platform == "linux":
+        _prctl()(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent ends (Linux). Children do not inherit
     this."""

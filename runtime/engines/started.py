@@ -13,6 +13,8 @@ import runpy
 import sys
 from contextlib import suppress
 
+from holdfast.runtime.process_control import continue_without_parent
+
 MODULE = "holdfast.runtime.engines.started"
 # What is printed. The first byte cannot be typed, and no program prints it by accident.
 SIGN = b"\x00holdfast agent\x00\n"
@@ -35,6 +37,7 @@ def advised(text: str) -> str:
 
 def main() -> None:
     module, *arguments = sys.argv[1:]
+    continue_without_parent()
     # What a sitecustomize has printed would otherwise follow the sign, between frames.
     sys.stdout.flush()
     os.write(1, SIGN)

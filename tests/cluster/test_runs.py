@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,15 @@ def test_trials_run_behind_a_prefix_that_makes_a_container(bench: Bench) -> None
 
 def test_nothing_is_left_on_a_node_when_the_script_is_killed(bench: Bench) -> None:
     script, _ = bench.held_in(2, checkpoint_every=9)
+    script.kill()
+    assert script.left() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel continues it")
+def test_a_stopped_agent_ends_with_the_script_that_is_killed(bench: Bench) -> None:
+    script, _ = bench.held_in(2, checkpoint_every=9)
+    for agent in script.processes("agent"):
+        agent.signal(signal.SIGSTOP)
     script.kill()
     assert script.left() == []
 
