@@ -30,8 +30,8 @@ def advice_for(
             return _of_attribute(error)
         case KeyError():
             return _of_key(error, config)
-        case ValueError() | RuntimeError():
-            return _of_group(str(error))
+        case ValueError(args=[str(text), *_]) | RuntimeError(args=[str(text), *_]):
+            return _of_group(text)  # not its str(), which may be the user's code
         case _:
             return ""
 

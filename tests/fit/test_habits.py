@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace, TuneError
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 
 
 def message_of(results: tune.ResultGrid) -> str:
@@ -106,12 +106,6 @@ def test_another_class_of_that_name_is_an_error(fit: Any) -> None:
         raise type("TrialPruned", (Exception,), {"__module__": "mine"})("here")
 
     assert "here" in message_of(fit(train))
-
-
-def test_a_number_that_a_function_returns_has_no_name(fit: Any) -> None:
-    config = tune.TuneConfig(metric="loss", mode="min")
-    with pytest.raises(TuneError, match=r"returned a number: return \{'loss': value\}, or pass"):
-        fit(lambda config: 0.5, {}, config)
 
 
 def test_schedulers_and_searches_work_by_name(fit: Any) -> None:

@@ -136,7 +136,8 @@ def of_functions(number: Callable[[Any], Any], path: Path) -> Iterator[Any]:
     yield rows.limit(whole).count(), len(rows.take(whole)), len(rows.split(whole))
     yield len(list(rows.iter_batches(batch_size=whole, prefetch_batches=number(1))))
     yield [part.count() for part in rows.split_at_indices([number(1), whole])]
-    yield rows.random_shuffle(seed=whole).map_batches(lambda batch: batch, batch_size=whole).count()
+    shuffled = rows.random_shuffle(seed=whole)
+    yield shuffled.map_batches(lambda batch: batch, batch_size=whole).count()
     yield [part.count() for part in rows.train_test_split(whole, seed=whole)]
     rows.write_json(str(path), num_rows_per_file=whole)
     yield len(list(path.iterdir()))
