@@ -27,6 +27,7 @@ class RunPerTrial(Tracker):
         return explained_attribute(self, name)
 
     def __getitem__(self, trial: Any) -> Any:
+        """The trial's run of the service, which begins at its first use."""
         return self._run_of(trial)
 
     @property
