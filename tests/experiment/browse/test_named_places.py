@@ -139,12 +139,6 @@ def test_the_last_ten_places_are_kept_and_missing_folders_are_not(
     assert path_of("far", None, environ) == "s3://bucket/results/far"
 
 
-def test_a_file_of_an_earlier_version_is_read(environ: dict[str, str]) -> None:
-    note_run(environ, "/x", "a")
-    listed_file(environ).write_text('{"place": "s3://bucket/results", "names": ["far"]}')
-    assert read_listed(environ) == [ListedPlace(place="s3://bucket/results", names=("far",))]
-
-
 def test_an_old_storage_is_not_asked_for_names_that_it_did_not_have(
     environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -109,4 +109,4 @@ def test_trials_without_their_result_json_are_named(
     told = "ended, but result.json and the other files of 1 trial are missing or incomplete: "
     with pytest.raises(tune.TuneError, match=told):
         fit(takes_the_place)
-    said_once(capfd.readouterr().err, ["result.json: Is a directory. No report is lost"])
+    said_once(capfd.readouterr().err, ["result.json: it is a folder. No report is lost"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -95,8 +96,7 @@ class Kept:
     def lose_local(self) -> bytes:
         """Remove the local checkpoint; returns its former manifest."""
         made = manifest.hash_directory(self.root / FOLDER).to_bytes()
-        (self.root / FOLDER / "model").unlink()
-        (self.root / FOLDER).rmdir()
+        shutil.rmtree(self.root / FOLDER)
         return made
 
     def objects_of(self, folder: str) -> list[str]:
