@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import inspect
 import pickle
-import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field, fields, replace
 from typing import Any, ClassVar
@@ -148,19 +147,6 @@ def test_copies_and_pickles_are_equal_to_it(one: Any) -> None:
     assert copy.copy(one) == copy.deepcopy(one) == one
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         assert pickle.loads(pickle.dumps(one, protocol)) == one
-
-
-def test_a_pickle_of_the_standard_librarys_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a tuner.pkl of an earlier version has them."""
-    module = sys.modules[__name__]
-    theirs = dataclasses.make_dataclass(
-        "Pair", [("first", int), ("second", Any)], frozen=True, slots=True
-    )
-    theirs.__module__ = __name__
-    monkeypatch.setattr(module, "Pair", theirs)
-    kept = pickle.dumps(theirs(1, "two"))
-    monkeypatch.undo()
-    assert pickle.loads(kept) == Pair(1, "two")
 
 
 def test_a_subclass_has_the_fields_of_both_and_is_checked_as_its_base() -> None:

@@ -292,7 +292,7 @@ class Rehearsal:
 
 # Not in a snapshot: traces of the newest event, and attributes from other sources (the policy
 # from the script, the version from the journal's first record).
-NOT_IN_SNAPSHOTS = frozenset({"policy", "version", "moved", "answers", "_recorded"})
+NOT_IN_SNAPSHOTS = frozenset({"policy", "moved", "answers", "_recorded"})
 # Made at the first request that needs it.
 _DERIVED = frozenset({(Cluster, "_free"), (Cluster, "fitted")})
 
