@@ -31,6 +31,7 @@ class BareRun(Run):
             machine=Machine(),
             engine=None,
             job=SimpleNamespace(capture=False),
+            environment=SimpleNamespace(working_dir=None),
             runs_trials=False,
             has_page=False,
             settings=settings,
