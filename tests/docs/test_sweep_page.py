@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.worker.command import attempt, process
+from holdfast.experiment.worker.command import attempt, environment, process
 from holdfast.sweep.reading import read
 from holdfast.sweep.settings import KNOWN, sweep_of
 
@@ -30,7 +30,7 @@ def test_the_page_names_every_key() -> None:
 
 
 def test_the_page_names_every_variable_of_a_command() -> None:
-    code = Path(attempt.__file__).read_text() + Path(process.__file__).read_text()
+    code = "".join(Path(one.__file__).read_text() for one in (attempt, environment, process))
     variables = set(re.findall(r'"(HOLDFAST_\w+)"', code))
     assert len(variables) == 10
     assert [name for name in variables if f"`{name}`" not in PAGE] == []
@@ -39,5 +39,5 @@ def test_the_page_names_every_variable_of_a_command() -> None:
 def test_the_page_names_every_placeholder() -> None:
     code = (CODE / "words.py").read_text()
     macros = re.findall(r'^    "(\w+)": (?:_|lambda)', code, re.M)
-    assert len(macros) == 9
+    assert len(macros) == 12
     assert [name for name in macros if f"${{{name}}}" not in PAGE] == []
