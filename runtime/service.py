@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import traceback
@@ -27,8 +28,6 @@ from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
 _TITLE = Title("service")
-# Behind it come the script's arguments: the user's modules may read them when they are imported.
-_SCRIPTS = "--"
 
 
 class BackgroundService(Protocol):
@@ -73,12 +72,8 @@ class Service:
         """Start `entry`, a `module:function` that takes a `Channel`. `ps` and `top` show `title`.
         Raises OSError."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._process, ours = start_child(
-            "holdfast.runtime.service:main",
-            [entry, *title],
-            environ=environ,
-            inherited_fds=inherited_fds,
-            last=[_SCRIPTS, *map(str, sys.argv)],
+        self._process, ours = start_service(
+            entry, environ=environ, inherited_fds=inherited_fds, title=title
         )
         self._connection = Connection(ours, on_message, self._on_closed)
         self._killed = ""
@@ -198,6 +193,24 @@ class Inherited:
     def close_in_child(self) -> None:
         for descriptor in self._descriptors:
             os.close(descriptor)
+
+
+# Behind it come the script's arguments: the user's modules may read them when they are imported.
+_SCRIPTS = "--"
+
+
+def start_service(
+    entry: str, *, environ: Mapping[str, str], inherited_fds: Sequence[int], title: Title
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start `entry`, a `module:function` that takes a `Channel`, in a process. Returns the process
+    and this end of its connection. Raises OSError."""
+    return start_child(
+        "holdfast.runtime.service:main",
+        [entry, *title],
+        environ=environ,
+        inherited_fds=inherited_fds,
+        last=[_SCRIPTS, *map(str, sys.argv)],
+    )
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from holdfast.dataclass import dataclass
 from holdfast.experiment.page.of_run import SERVER
 from holdfast.experiment.progress.notebook_view import in_notebook
-from holdfast.runtime.interpreter import start_child
 from holdfast.runtime.process_control import Title
+from holdfast.runtime.service import start_service
 from holdfast.runtime.transport import Channel
 from holdfast.trial.errors import InvalidConfig
 from holdfast.web.errors import WebFailed, check_installed
@@ -112,9 +112,7 @@ def _start(path: str) -> _Running:
 
 def _started(path: str) -> _Running:
     title = Title("page", os.path.basename(path.rstrip("/")), "page")
-    process, sock = start_child(
-        "holdfast.runtime.service:main", [SERVER, *title], environ=os.environ, inherited_fds=()
-    )
+    process, sock = start_service(SERVER, environ=os.environ, inherited_fds=(), title=title)
     channel = Channel(sock.detach())
     try:
         channel.send(["open", path])

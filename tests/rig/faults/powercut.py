@@ -257,12 +257,11 @@ class _Recorder:
 
 
 def _names(folder: str) -> dict[str, tuple[int, bool]]:
-    """A socket has no content: the one of a live run is left out."""
+    """A socket has no content: the one of a live run is left out. So is a link to a folder, which
+    the user's script makes."""
     with os.scandir(folder) as entries:
         return {
             e.name: (e.inode(), e.is_dir(follow_symlinks=False))
             for e in entries
-            if e.is_file(follow_symlinks=False)
-            or e.is_dir(follow_symlinks=False)
-            or e.is_symlink()
+            if e.is_file() or e.is_dir(follow_symlinks=False)
         }
