@@ -20,6 +20,7 @@ from holdfast.trial.errors import Failure, ProcessFailureKind
 from holdfast.trial.events import (
     Adopted,
     Committed,
+    ConstraintViolated,
     Measured,
     Reported,
     Returned,
@@ -423,6 +424,7 @@ Event = (
     | Saved
     | Returned
     | Measured
+    | ConstraintViolated
     | Raised
     | Exited
     | WaitEnded

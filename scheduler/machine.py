@@ -76,6 +76,7 @@ from holdfast.trial.errors import ImpossibleRecord, TuneError
 from holdfast.trial.events import (
     Adopted,
     Committed,
+    ConstraintViolated,
     Dropped,
     Measured,
     Reported,
@@ -103,7 +104,7 @@ class Machine(State):
                 return self._on_progress(event)
             case Exited():
                 return on_exit(self, event)
-            case Measured():
+            case Measured() | ConstraintViolated():
                 self.move(event)
                 return []
             case WaitEnded():

@@ -179,6 +179,14 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintViolated:
+    """The search says that the trial's results violate one of its constraints: the trial cannot be
+    the best."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
     """The attempt failed and the budget allows another.
 
@@ -259,6 +267,7 @@ TrialEvent = (
     | Changed
     | Returned
     | Measured
+    | ConstraintViolated
     | Retried
     | Shrunk
     | Errored

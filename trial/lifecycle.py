@@ -17,6 +17,7 @@ from holdfast.trial.events import (
     Changed,
     Cloned,
     Committed,
+    ConstraintViolated,
     Dropped,
     Errored,
     Held,
@@ -176,6 +177,10 @@ def _measured(trial: Trial, event: Measured) -> Trial:
     return evolve(trial, usages=(*others, event.usage))
 
 
+def _constraint_violated(trial: Trial, _: ConstraintViolated) -> Trial:
+    return evolve(trial, is_infeasible=True)
+
+
 def _hold(trial: Trial, _: Held) -> Trial:
     return evolve(trial, is_held=True)
 
@@ -225,6 +230,7 @@ def forgiven(trial: Trial) -> Trial:
 
 def _reopened(trial: Trial, event: Reopened) -> Trial:
     fresh = evolve(forgiven(trial), status=Status.PENDING, error=None, origin=None, stop=None)
+    fresh = evolve(fresh, is_infeasible=False)
     if not event.from_scratch:
         return fresh
     return evolve(
@@ -317,6 +323,7 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     **{(status, RungReached): _rung_reached for status in Status},
     # An attempt's process ends after the attempt.
     **{(status, Measured): _measured for status in Status},
+    **{(status, ConstraintViolated): _constraint_violated for status in Status},
     **{(status, Committed): _committed for status in Status},
     **{(status, Dropped): _dropped for status in Status},
 }

@@ -209,6 +209,7 @@ class Trial:
 
     `is_held`: a person pauses it. While it runs, it continues until it can be paused; while it is
     PENDING, it does not start until the person resumes it. `note` is a person's text about it.
+    `is_infeasible`: its results violate a constraint of the search.
     """
 
     spec: TrialSpec
@@ -241,6 +242,7 @@ class Trial:
     usages: tuple[Usage, ...] = ()
     is_held: Sparse[bool] = False
     note: Sparse[str] = ""
+    is_infeasible: Sparse[bool] = False
 
     @property
     def trial_id(self) -> str:

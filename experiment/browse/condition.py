@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.experiment.progress.finished_stats import rank, value_of
+from holdfast.experiment.progress.finished_stats import leader
 from holdfast.experiment.progress.stop_reasons import count_reasons
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.scheduler.machine import Machine
@@ -82,6 +82,4 @@ def stop_reasons(machine: Machine, *, is_live: bool) -> dict[str, int]:
 
 def best_of(machine: Machine, metric: str | None, mode: str | None) -> Trial | None:
     """The trial with the best last value; None if no trial has one, or there is no goal."""
-    trials = machine.trials.values()
-    best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
-    return None if best is None or value_of(best, metric) is None or mode is None else best
+    return leader(machine.trials.values(), metric, mode)

@@ -23,6 +23,8 @@ _FLUSH_AFTER_FAULT_S = 5.0
 # How long processes may take to exit after SIGKILL to all, and the disk to answer.
 _KILLED_WITHIN_S = 1.0
 _DISK_S = 0.4
+# The time that the search has for its last results after an interrupt: a restore shows them again.
+_SEARCH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,10 @@ class Ending:
         controller.pool.close()
         self._show_phase("writing the remaining files")
         deadline_s = settings.callback_deadline_s
+        # First, since what the search says of its last trials is recorded.
+        search_s = deadline_s if self._is_patient else min(deadline_s, _SEARCH_S)
+        if warning := await controller.user_code.finish(search_s):
+            self._tell(warning, "warning")
         called = self._steps.start(threads.call(lambda: parts.callbacks.close(deadline_s)))
         trials = controller.machine.trials.values()
         position = journal_writer.position
@@ -93,8 +99,6 @@ class Ending:
         )
         unsaved = await self._flush(tracked)
         self._show_tracking(tracked)
-        if warning := await controller.user_code.finish(deadline_s):
-            self._tell(warning, "warning")
         await asyncio.wait([called, tracked])
         return unsaved
 

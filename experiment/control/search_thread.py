@@ -25,7 +25,7 @@ from holdfast.scheduler.events import (
     SuggestedAhead,
 )
 from holdfast.scheduler.searchers.searcher import Searcher
-from holdfast.trial.events import Reported
+from holdfast.trial.events import ConstraintViolated, Reported
 from holdfast.trial.trial import Status, StopReason, Trial
 
 # How many calls a replay postpones at most until an earlier question is answered.
@@ -76,6 +76,8 @@ class SearchThread:
         self._calls_made = 0
         self._extensions = 0
         self._closed = self._is_finished = False
+        # The trials that are known to violate a constraint.
+        self._infeasible: set[str] = set()
 
     def begin(
         self,
@@ -91,6 +93,7 @@ class SearchThread:
         self._tell(self._proposer.open)
         if resumed is not None:
             known = list(trials)
+            self._infeasible = {trial.trial_id for trial in known if trial.is_infeasible}
             final_attempts = {t.trial_id: t.attempt for t in known if _stays_ended(t, resumed)}
             abandoned = [trial for trial in known if _is_abandoned(trial, resumed)]
             self._watch(
@@ -276,6 +279,10 @@ class SearchThread:
         error = None if call.cancelled() else call.exception()
         if error is not None:
             self._fail(error)
+        elif not self._is_finished and (searcher := self._proposer.searcher) is not None:
+            for trial_id in {*searcher.infeasible} - self._infeasible:
+                self._infeasible.add(trial_id)
+                self._post(ConstraintViolated(trial_id=trial_id))
 
 
 def calls_for(

@@ -40,7 +40,15 @@ from holdfast.scheduler.events import (
 )
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position
-from holdfast.trial.events import Committed, Measured, Reported, Returned, Saved, Started
+from holdfast.trial.events import (
+    Committed,
+    ConstraintViolated,
+    Measured,
+    Reported,
+    Returned,
+    Saved,
+    Started,
+)
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status
 
@@ -52,6 +60,7 @@ _OF_ONE_TRIAL = (
     Exited,
     Raised,
     Measured,
+    ConstraintViolated,
     Committed,
     Saved,
     Reported,

@@ -289,7 +289,9 @@ class History:
 
 
 # Records of one trial that say nothing about attempts.
-_UNHEARD: Final = frozenset({b"Suggested", b"Committed", b"Measured", b"WaitEnded", b"Adopted"})
+_UNHEARD: Final = frozenset(
+    {b"Suggested", b"Committed", b"Measured", b"ConstraintViolated", b"WaitEnded", b"Adopted"}
+)
 _Note = Callable[[History, float, Mapping[str, Any]], None]
 _NOTES: Final[Mapping[str, _Note]] = {
     "Begun": History._on_begun,

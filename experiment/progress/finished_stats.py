@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import Counter, deque
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -90,12 +91,20 @@ class FinishedStats:
 def rank(trial: Trial, metric: str | None, mode: str | None) -> _Rank:
     """The sort key of trials: the value and then, as in `get_best_result`, the lower index.
 
-    Without a value, the later report wins.
+    Without a value, the later report wins. A trial that violates a constraint has none.
     """
-    value = value_of(trial, metric)
+    value = None if trial.is_infeasible else value_of(trial, metric)
     if value is None:
         return (-math.inf, trial.reported_at, -trial.spec.index)
     return (-value if mode == "min" else value, 0.0, -trial.spec.index)
+
+
+def leader(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Trial | None:
+    """The best of the trials by `rank`; None if none has a value, or there is no goal."""
+    best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
+    if best is None or mode is None or best.is_infeasible:
+        return None
+    return None if value_of(best, metric) is None else best
 
 
 def value_of(trial: Trial, metric: str | None) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.experiment.callbacks.searched import Searched
 from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.failure_text import cause, logs_of, path_of, user_frame
-from holdfast.experiment.progress.finished_stats import FinishedStats, rank, value_of
+from holdfast.experiment.progress.finished_stats import FinishedStats, leader, rank, value_of
 from holdfast.experiment.progress.remaining_time import RemainingTime
 from holdfast.experiment.progress.stop_reasons import stop_reason, stopped_by
 from holdfast.experiment.progress.summary import (
@@ -124,9 +124,9 @@ class Summarizer:
         planned: int | None = self._machine.spec.options.get(PLANNED, facts.total)
         return None if planned is None else planned + self._added
 
-    def _forget(self) -> None:
+    def _forget(self, infeasible: int = 0) -> None:
         spec = self._machine.spec
-        self._basis = (self._machine.epoch, spec)
+        self._basis = (self._machine.epoch, spec, infeasible)
         self._params = _Params(spec)
         self._seen = self._added = 0
         self._alive: list[str] = []
@@ -135,8 +135,9 @@ class Summarizer:
 
     def _take_in(self, trials: Sequence[Trial]) -> list[Trial]:
         """The living trials, in order; adds those that have ended to the statistics."""
-        if self._basis != (self._machine.epoch, self._machine.spec):
-            self._forget()  # a restore may have reopened trials that had ended
+        infeasible = sum(trial.is_infeasible for trial in trials)
+        if self._basis != (self._machine.epoch, self._machine.spec, infeasible):
+            self._forget(infeasible)  # a restore may have reopened trials that had ended
         newest = [self._machine.trials[trial_id] for trial_id in self._alive]
         newest += trials[self._seen :]
         self._added += sum(trial.spec.is_added for trial in trials[self._seen :])
@@ -223,7 +224,7 @@ def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> Bes
     metric, mode = spec.metric, spec.mode
     if metric is None or mode not in ("max", "min"):
         return None
-    best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
+    best = leader(trials, metric, mode)
     value = value_of(best, metric) if best else None
     if best is None or value is None:
         return None

@@ -22,11 +22,11 @@ from holdfast.experiment.records.rows import (
 )
 from holdfast.scheduler.events import CheckpointLost, Event, Suggested
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.events import Committed, Measured, Reported, Saved, Started
+from holdfast.trial.events import Committed, ConstraintViolated, Measured, Reported, Saved, Started
 from holdfast.trial.trial import Trial, TrialSpec
 
 # Events that do not change a trial's files. What an attempt has used is in its next row's curves.
-INVISIBLE = (Committed, CheckpointLost, Measured)
+INVISIBLE = (Committed, CheckpointLost, ConstraintViolated, Measured)
 
 
 class TrialFiles:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -77,8 +77,7 @@ class Outcome:
 
     `location` is the experiment's place in storage; `layout` its local directory, None if there is
     none. `is_over`: no process runs the experiment, so far as is known. `metric` and `mode` are
-    the experiment's goal, None if it has none; `spec` are its settings. `infeasible` are the
-    trials that violate a constraint of the search.
+    the experiment's goal, None if it has none; `spec` are its settings.
     """
 
     trials: Mapping[str, Trial]
@@ -89,7 +88,6 @@ class Outcome:
     mode: str | None = None
     resolve_config: ResolveConfig = config_without_code
     is_over: bool = True
-    infeasible: Collection[str] = ()
     _results: dict[str, Result] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -275,14 +273,14 @@ class Outcome:
             value = _score(values, scope, mode, finite=filter_nan_and_inf)
             seen += bool(values)
             if (
-                trial.trial_id in self.infeasible
+                trial.is_infeasible
                 or value is None
                 or (filter_nan_and_inf and not math.isfinite(value))
             ):
                 continue
             if best is None or is_better(value, best.value, mode):
                 best = Scored(trial, value)
-        if best is None and self.infeasible:
+        if best is None and any(trial.is_infeasible for trial in self.trials.values()):
             raise NoBestResult("every trial violates a constraint of the search", metric)
         if best is None:
             raise self._no_best(metric, seen)

@@ -23,9 +23,9 @@ class Placed:
 
 
 def placed(trials: Iterable[Trial], goals: Iterable[str]) -> list[Placed]:
-    """The trials with a finite last value of each goal."""
+    """The trials with a finite last value of each goal that violate no constraint."""
     names = list(goals)
-    found = ((trial, values_of(trial, names)) for trial in trials)
+    found = ((trial, values_of(trial, names)) for trial in trials if not trial.is_infeasible)
     return [Placed(trial=trial, values=values) for trial, values in found if values is not None]
 
 

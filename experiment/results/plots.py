@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.folder.row_lines import numeric
-from holdfast.experiment.progress.finished_stats import rank, value_of
+from holdfast.experiment.progress.finished_stats import leader, rank, value_of
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
     TakeoverFact,
@@ -90,7 +90,7 @@ class GridPlots:
         """
         metric, mode = self._goal(metric, mode)
         ranked = sorted(self._trials, key=lambda trial: rank(trial, metric, mode), reverse=True)
-        best = ranked[0] if ranked and value_of(ranked[0], metric) is not None else None
+        best = leader(ranked, metric, mode)
         names = varied_names(self._outcome.spec, self._trials)
         curves = []
         shown = sorted(ranked[:max_trials], key=lambda trial: trial.spec.index)
@@ -124,12 +124,12 @@ class GridPlots:
         """
         metric, mode = self._goal(metric, mode)
         trials = self._trials
-        best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
+        best = leader(trials, metric, mode)
         lines = [
             Line(
                 params=params_of(trial),
                 value=value_of(trial, metric),
-                is_best=trial is best and value_of(trial, metric) is not None,
+                is_best=trial is best,
             )
             for trial in trials
         ]
@@ -214,7 +214,7 @@ class GridPlots:
         metric, mode = self._goal(metric, mode)
         facts = self.takeover_facts()
         trials = self._trials
-        best = max(trials, key=lambda trial: rank(trial, metric, mode))
+        best = leader(trials, metric, mode)
         names = varied_names(self._outcome.spec, trials)
         curves, rows_of = {}, {}
         for trial, rows in self._outcome.rows(trials):

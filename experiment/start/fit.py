@@ -184,9 +184,6 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
     )
     if plan.machine.spec.goals:
         view.message(_front_text(analysis, plan), "info")
-    if infeasible := getattr(request.search, "infeasible", ()):
-        outcome = replace(analysis.outcome, infeasible=infeasible)
-        analysis = ExperimentAnalysis.of_outcome(outcome)
     return ResultGrid(analysis)
 
 

@@ -21,7 +21,6 @@ from holdfast.trial.decoding import decode
 from holdfast.trial.trial import Status, Trial
 
 FORMAT: Final = 3
-# This format has no checksum.
 ROW: Final = "on_trial_result"
 START: Final = "on_trial_start"
 # In the order in which they can occur in one iteration of an attempt.

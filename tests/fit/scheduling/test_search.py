@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.cli import main
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace, TuneError
 from holdfast.tune.search import BasicVariantGenerator, Searcher
 
@@ -81,6 +82,38 @@ def test_the_metric_of_a_search_is_the_runs(fit: Any) -> None:
     results = fit(report_config, {}, tune.TuneConfig(search_alg=search, num_samples=3))
     assert results.best.config == {"x": 3}
     assert tune.load(results.experiment_path).best.config == {"x": 3}
+
+
+class Bounded(Counting):
+    """Says when a trial ends that x must be below 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.violating: set[str] = set()
+
+    @property
+    def infeasible(self) -> set[str]:
+        return self.violating
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        if result is not None and result["loss"] > 2:
+            self.violating.add(trial_id)
+
+
+def test_a_trial_that_violates_a_constraint_of_the_search_is_the_best_nowhere(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = fit(report_config, {}, tune.TuneConfig(search_alg=Bounded(), num_samples=4))
+    path = results.experiment_path
+    assert results.best.config == {"x": 2}
+    assert tune.load(path).best.config == {"x": 2}
+    capfd.readouterr()
+    assert main(["best", path, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["config"] == {"x": 2}
+    assert main(["show", path, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["best"]["value"] == 2
 
 
 @pytest.mark.parametrize("of_scheduler", [{"mode": "max"}, {"metric": "loss"}])

@@ -87,4 +87,6 @@ def test_the_best_trial_keeps_to_the_constraints(
     results = run(train, tmp_path, sampler=sampler, **(stored if is_stored else {}))
     values = list(map(x_of, results))
     assert max(values) > 0.5
-    assert x_of(results.best) == max(value for value in values if value <= 0.5)
+    best = max(value for value in values if value <= 0.5)
+    assert x_of(results.best) == best
+    assert x_of(tune.load(results.experiment_path).best) == best

@@ -55,6 +55,7 @@ from holdfast.trial.events import (
     Changed,
     Cloned,
     Committed,
+    ConstraintViolated,
     Dropped,
     Errored,
     Held,
@@ -134,6 +135,7 @@ TRIAL_EVENTS: tuple[TrialEvent, ...] = (
     Interrupted(trial_id="t0"),
     Reopened(trial_id="t0", from_scratch=True),
     Measured(trial_id="t0", usage=USAGE),
+    ConstraintViolated(trial_id="t0"),
     Committed(trial_id="t0", index=1),
     Dropped(trial_id="t0", index=1),
 )
@@ -227,6 +229,7 @@ EVENTS: tuple[Event, ...] = (
     ADOPTED,
     CheckpointLost(trial_id="t0", index=1, reason="no such folder"),
     Measured(trial_id="t0", usage=USAGE),
+    ConstraintViolated(trial_id="t0"),
     Committed(trial_id="t0", index=1),
     EndOrdered(reason="budget", message="spent"),
     NodeJoined(
