@@ -224,8 +224,8 @@ def extended(
 
 
 def trained_further(resume: ResumeConfig, machine: Machine, spec: ExperimentSpec) -> ResumeConfig:
-    """How a finished training resumes with other settings: from its newest checkpoint. Without one
-    it starts again, if its config has changed."""
+    """Let a finished training with other settings resume from its newest checkpoint. Without one
+    it begins again if its config has changed."""
     has_saved = any(trial.checkpoints for trial in machine.trials.values())
     is_other = spec.space_number != machine.spec.space_number
     return replace(resume, finished="restart" if is_other and not has_saved else "resume")

@@ -192,7 +192,7 @@ def settings_differ(path: str, fixed: Sequence[str], changes: Sequence[str]) -> 
     shell = "" if of_space else ", or --extend to holdfast resume"
     how = (
         f"To apply this and keep all results, pass extend=True to restore(), or together with "
-        f"resume={shell}. To start anew and keep that experiment, use another "
+        f"resume={shell}. To start another experiment and keep that one, use another "
         f"RunConfig(name=...); to remove it first: {holdfast_command('rm', path)}"
     )
     if fixed:

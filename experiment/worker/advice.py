@@ -37,7 +37,7 @@ def advice_for(
 
 
 def _of_group(text: str) -> str:
-    """What lets a script made for torchrun run as a rank."""
+    """Names the option with which a script made for torchrun runs as a rank."""
     option = "TorchTrainer(loop, torch_config=TorchConfig(init_process_group=False))"
     if "default process group twice" in text:
         return f"The ranks of TorchTrainer have a group: to leave it to the script, {option}"
