@@ -26,6 +26,7 @@ from holdfast.trial.events import (
     Returned,
     Saved,
     Started,
+    Unread,
 )
 from holdfast.trial.nesting import DEEPEST
 from holdfast.trial.options import Options, SpaceParts, StopBounds
@@ -425,6 +426,7 @@ Event = (
     | Returned
     | Measured
     | ConstraintViolated
+    | Unread
     | Raised
     | Exited
     | WaitEnded

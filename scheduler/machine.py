@@ -83,6 +83,7 @@ from holdfast.trial.events import (
     Returned,
     Saved,
     Started,
+    Unread,
 )
 from holdfast.trial.trial import Trial
 
@@ -104,7 +105,7 @@ class Machine(State):
                 return self._on_progress(event)
             case Exited():
                 return on_exit(self, event)
-            case Measured() | ConstraintViolated():
+            case Measured() | ConstraintViolated() | Unread():
                 self.move(event)
                 return []
             case WaitEnded():

@@ -130,7 +130,7 @@ def refusal(state: State, order: Order) -> str:
         case PauseRequested():
             if trial.is_held and not (order.now and trial.is_pausing):
                 return f"{_named(trial)} is paused already"
-            return _is_over(trial) or _cannot_start(state)
+            return _is_over(trial) or ("the run has finished" if state.finished else "")
         case ResumeRequested():
             return _is_over(trial) or _not_held(state, trial)
         case _:
@@ -159,10 +159,6 @@ def _is_over(trial: Trial) -> str:
     if trial.status.is_final:
         return f"{_named(trial)} has ended: {trial.status}"
     return f"{_named(trial)} is stopping already" if trial.status not in HOLDABLE else ""
-
-
-def _cannot_start(state: State) -> str:
-    return "the run has finished" if state.finished else ""
 
 
 def _not_held(state: State, trial: Trial) -> str:

@@ -187,6 +187,14 @@ class ConstraintViolated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """This many lines of a command looked like reports and could not be read."""
+
+    trial_id: str
+    lines: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
     """The attempt failed and the budget allows another.
 
@@ -268,6 +276,7 @@ TrialEvent = (
     | Returned
     | Measured
     | ConstraintViolated
+    | Unread
     | Retried
     | Shrunk
     | Errored

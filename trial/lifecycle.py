@@ -38,6 +38,7 @@ from holdfast.trial.events import (
     StopOrdered,
     TrialEvent,
     Unpaused,
+    Unread,
 )
 from holdfast.trial.evolving import evolver
 from holdfast.trial.trial import Budget, Place, Status, Stop, StopReason, Takeover, Trial, evolve
@@ -181,6 +182,10 @@ def _constraint_violated(trial: Trial, _: ConstraintViolated) -> Trial:
     return evolve(trial, is_infeasible=True)
 
 
+def _unread(trial: Trial, event: Unread) -> Trial:
+    return evolve(trial, unread=trial.unread + event.lines)
+
+
 def _hold(trial: Trial, _: Held) -> Trial:
     return evolve(trial, is_held=True)
 
@@ -239,6 +244,7 @@ def _reopened(trial: Trial, event: Reopened) -> Trial:
         iteration=0,
         time_total_s=0.0,
         row=None,
+        unread=0,
         changed_config=None,
         rungs=(),
         takeovers=(),
@@ -324,6 +330,7 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     # An attempt's process ends after the attempt.
     **{(status, Measured): _measured for status in Status},
     **{(status, ConstraintViolated): _constraint_violated for status in Status},
+    **{(status, Unread): _unread for status in Status},
     **{(status, Committed): _committed for status in Status},
     **{(status, Dropped): _dropped for status in Status},
 }

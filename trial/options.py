@@ -53,10 +53,6 @@ def check_log_names(value: object) -> None:
             plain_name(part, "log_to_file")
 
 
-def _log_names(_: str, value: Any) -> None:
-    check_log_names(value)
-
-
 def _sync(_: str, value: Any) -> None:
     decode(SyncConfig, value)
 
@@ -104,14 +100,10 @@ def _said(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a table of whole numbers, not {shown(value)}")
 
 
-def _search_space(_: str, value: Any) -> None:
-    _read_space(value)
-
-
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "sync": _sync,
     "verbose": _verbose,
-    "log_to_file": _log_names,
+    "log_to_file": lambda _, value: check_log_names(value),
     "objects": _texts,
     "trainer": _trainer,
     "search": _text,
@@ -122,7 +114,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     ENFORCED: _flag,
     "goals": _goals,
     SAID: _said,
-    "search_space": _search_space,
+    "search_space": lambda _, value: _read_space(value),
 }
 
 

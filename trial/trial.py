@@ -205,7 +205,8 @@ class Trial:
     changed it. `origin` is the checkpoint that a clone starts from, until it has a copy. `stop` is
     set from the order to stop, or the return of its function, until a restore reopens it. `rungs`
     and `takeovers` are what a scheduler decided about it, in order. `usages` says what each
-    attempt has used, as far as that is known; the newest is last.
+    attempt has used, as far as that is known; the newest is last. `unread` counts lines of its
+    command that looked like reports and could not be read.
 
     `is_held`: a person pauses it. While it runs, it continues until it can be paused; while it is
     PENDING, it does not start until the person resumes it. `note` is a person's text about it.
@@ -243,6 +244,7 @@ class Trial:
     is_held: Sparse[bool] = False
     note: Sparse[str] = ""
     is_infeasible: Sparse[bool] = False
+    unread: Sparse[Count] = 0
 
     @property
     def trial_id(self) -> str:

@@ -158,6 +158,7 @@ def trial_as_json(experiment: LocatedExperiment, trial: Trial, *, is_live: bool)
         "checkpoint": None if newest is None else f"{spec.dirname}/{newest.dirname}",
         "folder": spec.dirname,
         "note": trial.note,
+        "unread": trial.unread,
         "is_added": spec.is_added,
         "is_held": trial.is_held,
         "error": None if trial.error is None else asdict(_failure(experiment, trial, trial.error)),

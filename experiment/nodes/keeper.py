@@ -102,11 +102,8 @@ class KeeperService:
                 self._service.kill()
                 await asyncio.wait([self._service.ended], timeout=_KILLED_S)
         await self._service.close()
-        if not self._is_all_stored and self._has_trials():
+        if not self._is_all_stored and any(one.is_dir() for one in self._root.glob("[!.]*")):
             self._keep()
-
-    def _has_trials(self) -> bool:
-        return any(entry.is_dir() for entry in self._root.glob("[!.]*"))
 
     def _keep(self) -> None:
         try:

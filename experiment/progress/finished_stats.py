@@ -35,7 +35,7 @@ class FinishedStats:
         self.causes: Counter[tuple[str, str]] = Counter()
         self.newest_failed: deque[Trial] = deque(maxlen=max(1, keep))
         self.time_s = 0.0
-        self.silent = 0
+        self.silent = self.unread = 0
         self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
         self._kept = self._broken = 0
         self._spec, self._keep = spec, max(1, keep)
@@ -52,6 +52,7 @@ class FinishedStats:
         self.counts[trial.status] += 1
         self.decided.add(trial)
         self.time_s += trial.time_total_s
+        self.unread += trial.unread
         if trial.status is Status.TERMINATED:
             self.silent += trial.row is None
             reason = stop_reason(trial, self._spec, is_live=True)

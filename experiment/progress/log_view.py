@@ -26,6 +26,7 @@ from holdfast.experiment.progress.wording import (
     time_text,
     values_text,
 )
+from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.names import printable
 
 # Long runs log less often than short ones: after 50 minutes, once a minute.
@@ -176,7 +177,7 @@ class SilentView:
             _write(self._stream, text)
 
     def finish(self, summary: Summary) -> None:
-        for line in failure_lines(summary):
+        for line in filter(None, [*failure_lines(summary), unread_text(summary.unread)]):
             _write(self._stream, line)
 
     def abandon(self) -> None:

@@ -108,6 +108,7 @@ class Summarizer:
             scheduler=ended.decided.and_of(alive).line(machine.spec),
             interrupted=_interrupted(alive) if machine.finished else 0,
             silent=0 if machine.ending else ended.silent,
+            unread=sum(trial.unread for trial in alive) + ended.unread,
             storage=storage,
             nodes=_nodes(machine.cluster) if machine.cluster else None,
             ending=machine.ending.message or machine.ending.reason if machine.ending else "",
@@ -212,6 +213,7 @@ def summary_of(
             log_names_of(spec.options.get("log_to_file", False)),
         ),
         early=ended.early,
+        unread=ended.unread,
     )
 
 
@@ -288,6 +290,7 @@ def _row(
         stopped_by=stopped_by(trial, stop_reason(trial, spec, is_live=True)),
         has_begun=trial.attempt > 0,
         usage=trial.usage,
+        unread=trial.unread,
     )
 
 

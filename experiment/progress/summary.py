@@ -26,7 +26,8 @@ class Summary:
     `early` counts the trials that were stopped before they had finished, `interrupted` those that
     had begun and did not end, once the run has ended. `scheduler` is a line about what
     the scheduler has decided. `retried` counts retries in this process,
-    `silent` trials that finished without a report.
+    `silent` trials that finished without a report, `unread` lines of commands that looked like
+    reports and could not be read.
 
     `ending` says why the run is being stopped, `phase` what it waits for before the first trial
     and after the last one, `waiting` what its cluster waits for, or that it waits for a person;
@@ -51,6 +52,7 @@ class Summary:
     scheduler: str = ""
     retried: int = 0
     silent: int = 0
+    unread: int = 0
     waits: tuple[RankWait, ...] = ()
     storage: StorageAge | None = None
     ending: str = ""
@@ -91,6 +93,7 @@ class TrialRow:
     stopped_by: str = ""
     has_begun: bool = True
     usage: Usage | None = None
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,14 +135,15 @@ def nodes_cell(nodes: Sequence[str]) -> str:
 
 
 def _status(row: TrialRow, *, is_live: bool) -> str:
-    retries = f" ↻{row.retries}" if row.retries else ""
+    unread = f", {row.unread:,} unread" if row.unread else ""
+    marks = (f" ↻{row.retries}" if row.retries else "") + unread
     if row.status is Status.TERMINATED and row.stopped_by:
-        return f"STOPPED {cut(printable(row.stopped_by), _CELL_WIDTH)}{retries}"
+        return f"STOPPED {cut(printable(row.stopped_by), _CELL_WIDTH)}{marks}"
     if is_live or row.status.is_final:
-        return f"{row.status}{retries}"
+        return f"{row.status}{marks}"
     if row.status is Status.PENDING and row.has_begun:
-        return f"INTERRUPTED{retries}"
-    return f"{'was ' if row.status.has_worker else ''}{row.status}{retries}"
+        return f"INTERRUPTED{marks}"
+    return f"{'was ' if row.status.has_worker else ''}{row.status}{marks}"
 
 
 def _iteration(row: TrialRow) -> str:

@@ -11,6 +11,7 @@ from holdfast.experiment.progress.failure_text import cause, path_of
 from holdfast.experiment.progress.retry_messages import Retry
 from holdfast.experiment.progress.summary import FailedTrial, StorageAge, Summary, TrialRow
 from holdfast.experiment.progress.text_width import cut
+from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.names import printable
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text
@@ -301,6 +302,7 @@ def closing_lines(summary: Summary) -> list[str]:
         f"best {best_text(summary)}" if summary.best else "",
         summary.scheduler,
         silent_text(summary.silent),
+        unread_text(summary.unread),
         storage_text(summary) if _has_unsaved(summary) else "",
         f"{closing_text(summary)}. Results: {summary.path}",
     ]

@@ -220,7 +220,8 @@ def _paused(machine: Machine, done: Sequence[str]) -> str:
     saves = machine.spec.saves_when_told
     if pausing:
         when = "next report" if saves else "next report with a checkpoint"
-        parts.append(f"{_trials(pausing, 'pause')} at {_its(pausing)} {when}")
+        whose = "its" if len(pausing) == 1 else "their"
+        parts.append(f"{_trials(pausing, 'pause')} at {whose} {when}")
     if without := [one for one in pausing if not (saves or machine.trials[one].checkpoints)]:
         parts.append(
             f"{_trials(without, 'has', 'have')} no checkpoint yet: paused at once, "
@@ -249,7 +250,3 @@ def _trials(ids: Sequence[str], verb: str, plural: str = "") -> str:
     if len(ids) == 1:
         return f"trial {ids[0]} {verb if plural else f'{verb}s'}"
     return f"{len(ids):,} trials {plural or verb} ({listed(ids, _SHOWN)})"
-
-
-def _its(ids: Sequence[str]) -> str:
-    return "its" if len(ids) == 1 else "their"

@@ -69,6 +69,8 @@ class Session:
         self.preempted_until: float | None = None
         # Whether a class trainable must save itself now.
         self.must_save = False
+        # Lines of a command that looked like reports and could not be read.
+        self.unread = 0
         # The message that the controller gets if the attempt ends now.
         self.ending = "returned"
         self._sending = False
@@ -222,6 +224,8 @@ class Session:
         if not self.stopping:
             self._reporting.wait(_LAST_REPORT_S)
         self._is_over = True
+        if self.unread:
+            self._send(["unread", self.unread])
 
     def end_forked(self) -> None:
         """End a child that user code forked and that has come back from it."""

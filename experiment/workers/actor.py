@@ -25,7 +25,7 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import EndOrdered, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
-from holdfast.trial.events import Returned
+from holdfast.trial.events import Returned, Unread
 
 # Messages that arrive while user code runs: they do not show that it makes progress.
 _SHOWN_PARTS = 5
@@ -264,6 +264,8 @@ class TrialActor:
                 self._on_said(claims.read(message))
             case ["imported", names, took_s]:
                 self._host.launcher.learn(*checked(names, took_s))
+            case ["unread", lines] if type(lines) is int and 0 < lines < 1 << 40:
+                self._host.post(Unread(trial_id=self.assignment.trial_id, lines=lines))
             case ["machines"]:
                 self._worker.send(["machines", [list(one) for one in self._host.machines()]])
             case [str(word), *_] if word in _OF_RANKS:

@@ -53,7 +53,6 @@ class AgentJob:
         self._invitation = invitation
         self._on_started = on_started
         self._command = (*(python or (sys.executable,)), "-m", started.MODULE, module, "-")
-        self._answer_s = answer_s
         self._printed = b""
         self._started_at: float | None = None
         self._ordered = ""

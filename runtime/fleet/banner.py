@@ -32,12 +32,12 @@ class AgentBanner:
         return data
 
 
-class AfterBanner:
+class AfterBanner(AgentBanner):
     """The controller's end: skips at most `MOST_NOISE` bytes before the line."""
 
     def __init__(self) -> None:
         self._noise: bytes | None = b""
-        self._waiting: list[bytes] = []
+        self._waiting = []
 
     def receive(self, data: bytes) -> bytes:
         """Raises WireError for too much noise."""
@@ -48,15 +48,3 @@ class AfterBanner:
             raise WireError(f"no agent answered, but: {noise[:_SHOWN]!r}")
         self._noise = None if magic else noise
         return rest
-
-    def send(self, data: bytes) -> None:
-        self._waiting.append(data)
-
-    @property
-    def has_more(self) -> bool:
-        return bool(self._waiting)
-
-    def take(self) -> bytes:
-        data = b"".join(self._waiting)
-        self._waiting.clear()
-        return data

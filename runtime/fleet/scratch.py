@@ -26,7 +26,8 @@ class ForeignFolder(OSError):
 def scratch_folder(root: str = "") -> Iterator[str]:
     """A new folder that only this user can read, removed at the end. `root` is an existing folder,
     by default that for temporary files. Raises OSError."""
-    base = os.path.join(os.path.abspath(root or tempfile.gettempdir()), _base_name())
+    root = os.path.abspath(root or tempfile.gettempdir())
+    base = os.path.join(root, f"holdfast-nodes-{os.getuid()}")
     with suppress(FileExistsError):
         os.makedirs(base, mode=0o700)
     _check_own(base)
@@ -62,10 +63,6 @@ def _force(folder: str) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
-
-
-def _base_name() -> str:
-    return f"holdfast-nodes-{os.getuid()}"
 
 
 def _check_own(base: str) -> None:

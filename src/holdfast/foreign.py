@@ -20,9 +20,9 @@ def is_of(value: object, module: str, name: str = "") -> bool:
 
 def instead_of_domain(value: object) -> str:
     """The domain to write for a distribution of another library; "" for any other value."""
-    for module, write in _DOMAINS.items():
+    for module, told in _DOMAINS.items():
         if is_of(value, module):
-            return write(value)
+            return told if isinstance(told, str) else told(value)
     return ""
 
 
@@ -85,33 +85,15 @@ def _of_scipy(value: Any) -> str:
     return "tune.randn(mean, sd)" if name == "norm" else "tune.uniform(low, high)"
 
 
-def _of_hyperopt(value: object) -> str:
-    return "tune.uniform(low, high), tune.choice([...]) and so on, or search with HyperOptSearch"
-
-
-def _of_config_space(value: object) -> str:
-    return "tune.uniform(low, high), or TuneBOHB(space=...) with a ConfigurationSpace"
-
-
-def _of_nevergrad(value: object) -> str:
-    return "tune.uniform(low, high), or NevergradSearch(space=...) with a whole ng.p.Dict(...)"
-
-
-def _of_ax(value: object) -> str:
-    return "tune.uniform(low, high), or AxSearch(space=[...]) with a list"
-
-
-def _of_ray(value: object) -> str:
-    return "the same with `from holdfast import tune`"
-
-
-_DOMAINS: Final[dict[str, Callable[[Any], str]]] = {
+_ANY: Final = "tune.uniform(low, high), or "
+_DOMAINS: Final[dict[str, str | Callable[[Any], str]]] = {
     "optuna.distributions": _of_optuna,
-    "hyperopt.pyll.base": _of_hyperopt,
-    "ConfigSpace.hyperparameters": _of_config_space,
-    "nevergrad.parametrization": _of_nevergrad,
-    "ax.api.configs": _of_ax,
-    "ax.core.parameter": _of_ax,
+    "hyperopt.pyll.base": "tune.uniform(low, high), tune.choice([...]) and so on, or search with "
+    "HyperOptSearch",
+    "ConfigSpace.hyperparameters": f"{_ANY}TuneBOHB(space=...) with a ConfigurationSpace",
+    "nevergrad.parametrization": f"{_ANY}NevergradSearch(space=...) with a whole ng.p.Dict(...)",
+    "ax.api.configs": f"{_ANY}AxSearch(space=[...]) with a list",
+    "ax.core.parameter": f"{_ANY}AxSearch(space=[...]) with a list",
     "scipy.stats._distn_infrastructure": _of_scipy,
-    "ray.tune.search.sample": _of_ray,
+    "ray.tune.search.sample": "the same with `from holdfast import tune`",
 }

@@ -182,3 +182,32 @@ def test_failed_trials_run_again_once_the_script_has_changed(run: Run, tmp_path:
     assert "the command or its script has changed since these trials ran: 1 failed trial" in err
     assert "digits has ended: 2 trials\n" in run()[2]
     holdfast.shutdown()
+
+
+UNREAD = """
+command: [sh, -c, "echo holdfast: loss={x}; echo 1 holdfast: x=2; echo holdfast: x; exit {x}"]
+method: grid
+parameters: {x: {values: [0, 1]}}
+metric: {name: loss, goal: minimize}
+"""
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("in_own_environment", "leaves_nothing")
+@pytest.mark.parametrize("words", [(), ("--set", "verbose=0")])
+def test_lines_that_could_not_be_read_are_counted_at_the_end_and_in_each_trials_line(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    (tmp_path / "digits.yaml").write_text(UNREAD)
+    code, _, err = run(*words)
+    assert code == 1
+    total = "4 lines looked like a report and could not be read. Where several processes print"
+    assert total in err
+    assert all(f" {state}, 2 unread " in err for state in ("TERMINATED", "ERROR") if not words)
+    assert main(["show", "out/digits"]) == 0
+    shown = capfd.readouterr().out
+    assert total in shown
+    assert " TERMINATED, 2 unread " in shown
+    assert main(["show", "--json", "out/digits"]) == 0
+    trials = json.loads(capfd.readouterr().out)["trials"]
+    assert [trial["unread"] for trial in trials] == [2, 2]

@@ -135,7 +135,6 @@ class _Attempt:
         self._named: set[str] = set()
         self._rows = 0
         self._malformed = ""
-        self._unread = 0
         self._began = self._first_row = time.monotonic()
         self._ranks = Ranks() if is_torchrun(process.words) else None
         self._is_ending = False
@@ -199,7 +198,7 @@ class _Attempt:
             elif (row := self._extractor.take(line)) is not None:
                 self._report(Report(metrics=row))
             elif seems_mixed(line):
-                self._unread += 1
+                self._session.unread += 1
 
     def _take_report(self, line: Line) -> None:
         if not visible(line.text):
@@ -207,7 +206,7 @@ class _Attempt:
         try:
             self._report(report_of(line))
         except (Malformed, InvalidMetrics) as error:
-            self._unread += 1
+            self._session.unread += 1
             if self._settings.strict:
                 raise CommandFailed(f"a malformed report: {error}") from None
             if asks_for_answer(line):
@@ -272,7 +271,7 @@ class _Attempt:
     def _warn(self) -> None:
         """Say what the rows do not show."""
         first_s, ran_s = (t - self._began for t in (self._first_row, time.monotonic()))
-        for text in doubts(self._unread, first_s, ran_s, self._rows):
+        for text in doubts(self._session.unread, first_s, ran_s, self._rows):
             print(f"holdfast: {text}", file=sys.stderr)
 
     def _conclude(self, status: int) -> None:

@@ -143,14 +143,19 @@ def seems_mixed(line: Line) -> bool:
     return PREFIX in visible(line.text)
 
 
+def unread_text(unread: int) -> str:
+    """The number of lines that looked like reports, with advice; "" for 0."""
+    return (
+        f"{unread:,} line{'s' * (unread > 1)} looked like a report and could not be read. "
+        "Where several processes print, lines mix: append reports to $HOLDFAST_REPORT_FILE"
+    ) * bool(unread)
+
+
 def doubts(unread: int, first_s: float, ran_s: float, rows: int) -> Iterator[str]:
     """What the rows of a command do not show: lines that could not be read, and that the first of
     its rows came after `first_s` of `ran_s` seconds."""
     if unread:
-        yield (
-            f"{unread:,} line{'s' * (unread > 1)} looked like a report and could not be read. "
-            "Where several processes print, lines mix: append reports to $HOLDFAST_REPORT_FILE"
-        )
+        yield unread_text(unread)
     if rows > 1 and ran_s >= _LONG_S and first_s > 0.9 * ran_s:
         yield (
             f"all {rows:,} reports came at the end, since the command buffers its output: "

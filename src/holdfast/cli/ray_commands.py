@@ -50,11 +50,7 @@ def _check(file: Path, *, as_json: bool) -> int:
         say_json({"file": str(file), **_as_json(found)})
     else:
         _say(file, found)
-    return WRONG if any(_fails(one) for one in found) else SOUND
-
-
-def _fails(finding: Finding) -> bool:
-    return finding.state.kind == "missing" and finding.is_used
+    return WRONG if any(one.state.kind == "missing" and one.is_used for one in found) else SOUND
 
 
 def _as_json(found: Sequence[Finding]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def remove(given: argparse.Namespace, settings: Settings) -> int:
             progress=_progress,
         )
         if not given.json:
-            say(f"{one.entry.name} is removed ({_freed(one)})")
+            say(f"{one.entry.name} is removed ({size(one.entry.size_bytes or 0)} freed)")
     if given.json:
         say_json({"removed": [one.plain() for one in removals]})
     return SOUND
@@ -75,10 +75,6 @@ def _parts(one: Removal) -> list[tuple[str, str]]:
     if one.remote is not None:
         parts.append((one.remote.public, f"{one.objects} objects, {size(one.bytes_stored)}"))
     return parts
-
-
-def _freed(one: Removal) -> str:
-    return f"{size(one.entry.size_bytes or 0)} freed"
 
 
 def _agreed() -> bool:

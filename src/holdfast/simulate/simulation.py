@@ -116,11 +116,12 @@ class Simulation:
     def __str__(self) -> str:
         """A few lines: duration, cost and best value."""
         ended = ", ".join(f"{count:,} {_ENDINGS[how]}" for how, count in self.endings.items())
+        again = f", {self.repeated:,} of them repeated iterations" if self.repeated else ""
         lines = [
             f"{len(self.trials):,} trials on {self.workers:,} workers: {ended}",
             f"time          {duration(self.duration_s)}",
             f"worker-hours  {hours(self.busy_s)} used, {hours(self.idle_s)} idle",
-            f"reports       {self.reports:,}{_repeats(self.repeated)}",
+            f"reports       {self.reports:,}{again}",
         ]
         if self.failures:
             lines.append(f"faults        {_fault_counts(self.failures)}")
@@ -139,10 +140,6 @@ def hours(seconds: float) -> str:
     """Worker-hours in three digits."""
     value = seconds / 3600
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _repeats(repeated: int) -> str:
-    return f", {repeated:,} of them repeated iterations" if repeated else ""
 
 
 def _fault_counts(failures: Mapping[str, int]) -> str:

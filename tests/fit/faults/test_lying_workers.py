@@ -82,6 +82,8 @@ LIES: dict[str, list[Any]] = {
     "what only a rank says": ["merged", RECORD, {}],
     "lines of another stream": ["log", "stdlog", "x"],
     "lines that are numbers": ["log", "stdout", 5],
+    "fewer than no unread lines": ["unread", -1],
+    "unread lines in a float": ["unread", 1.5],
     "a message of no name": ["whatever", 1],
 }
 

@@ -76,6 +76,7 @@ from holdfast.trial.events import (
     StopOrdered,
     TrialEvent,
     Unpaused,
+    Unread,
 )
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory, Usage
 from holdfast.trial.trial import Origin, Place, RungVisit, Status, Stop, StopReason, Trial
@@ -136,6 +137,7 @@ TRIAL_EVENTS: tuple[TrialEvent, ...] = (
     Reopened(trial_id="t0", from_scratch=True),
     Measured(trial_id="t0", usage=USAGE),
     ConstraintViolated(trial_id="t0"),
+    Unread(trial_id="t0", lines=3),
     Committed(trial_id="t0", index=1),
     Dropped(trial_id="t0", index=1),
 )
@@ -230,6 +232,7 @@ EVENTS: tuple[Event, ...] = (
     CheckpointLost(trial_id="t0", index=1, reason="no such folder"),
     Measured(trial_id="t0", usage=USAGE),
     ConstraintViolated(trial_id="t0"),
+    Unread(trial_id="t0", lines=3),
     Committed(trial_id="t0", index=1),
     EndOrdered(reason="budget", message="spent"),
     NodeJoined(

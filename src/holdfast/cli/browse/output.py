@@ -35,6 +35,7 @@ from holdfast.experiment.results.pareto import front_text, goals_text
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.experiment.user_objects.code import recorded_code
 from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.resources import Usage
@@ -223,6 +224,8 @@ def show_overview(
         say(f"... {left_out}: widen the terminal, or add --json")
     if hidden := hidden_text(summary):
         say(f"... {hidden} (-n 0 shows all)")
+    if unread := unread_text(summary.unread):
+        say(unread, "yellow")
     machine = experiment.machine
     show_scheduler(machine.trials.values(), machine.spec, terminal_width())
     _show_notes(machine)

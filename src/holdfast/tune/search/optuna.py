@@ -89,7 +89,7 @@ class OptunaSearch(LibrarySearch):
     def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
         if callable(space):
             return NamedParameters(None)
-        if is_own and _has_only_distributions(space):
+        if is_own and space and all(is_of(one, DISTRIBUTIONS) for one in space.values()):
             return NamedParameters(space)
         return super().read_space(as_domains(space), is_own=is_own)
 
@@ -141,7 +141,3 @@ def _check_no_password(storage: Any) -> None:
             "the storage has a password in its URL, which would be stored with the experiment: "
             "leave it out, and let the driver find it in PGPASSWORD, ~/.pgpass or ~/.my.cnf"
         )
-
-
-def _has_only_distributions(space: Mapping[str, Any]) -> bool:
-    return bool(space) and all(is_of(value, DISTRIBUTIONS) for value in space.values())
