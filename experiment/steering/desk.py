@@ -198,7 +198,7 @@ class Desk:
         except InvalidConfig as error:
             raise Refused(str(error)) from error
         self._post(events.ConfigAdded(config=checked, by=by))
-        return ". ".join(["one more trial, the next to start, has this config", *lines])
+        return ". ".join(["a trial with this config is added and starts next", *lines])
 
     def _stop_experiment(self, by: str) -> str:
         controlled = self._run.controlled

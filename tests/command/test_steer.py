@@ -83,7 +83,7 @@ def test_each_command_is_an_event_in_the_journal(
     assert said(capsys, "limit run 2") == told
     assert said(capsys, "limit run 0") == "run: any number of trials may run at once from now on\n"
     assert said(capsys, "add run --trials 3") == "run: 3 trials are added: num_samples is now 7\n"
-    added = "run: one more trial, the next to start, has this config"
+    added = "run: a trial with this config is added and starts next"
     assert said(capsys, "add run --config '{\"lr\": 0.1}'") == f"{added}\n"
     assert said(capsys, "add run --config next.json") == f"{added}\n"
     assert said(capsys, "note run 1 'plateaus at 0.3'") == (

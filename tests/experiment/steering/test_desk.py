@@ -138,10 +138,10 @@ async def test_the_limit_the_samples_a_config_and_a_note(run: SteeredRun) -> Non
         "num_samples is now 9: the search makes 18 trials in total"
     )
     assert await done(run, AddConfig(config={"lr": 0.1})) == (
-        "one more trial, the next to start, has this config"
+        "a trial with this config is added and starts next"
     )
     assert await done(run, AddConfig(config={"lr": 7})) == (
-        "one more trial, the next to start, has this config. its domain has no lr=7"
+        "a trial with this config is added and starts next. its domain has no lr=7"
     )
     assert await refused(run, AddConfig(config={"lrr": 0.1})) == "there is no parameter 'lrr'"
     assert await done(run, WriteNote(trial=trial(2), text="plateaus")) == (
