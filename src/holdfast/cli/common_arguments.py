@@ -38,9 +38,9 @@ def add_flag(command: Any, names: str, text: str) -> None:
     command.add_argument(*names.split(), action="store_true", help=text)
 
 
-def add_experiment(command: argparse.ArgumentParser) -> None:
+def add_experiment(command: argparse.ArgumentParser, nargs: str | None = None) -> None:
     """The experiment's name, directory or URI."""
-    path = command.add_argument("path", metavar="EXPERIMENT", help=EXPERIMENT)
+    path = command.add_argument("path", metavar="EXPERIMENT", help=EXPERIMENT, nargs=nargs)
     path.completer = complete_experiment  # type: ignore[attr-defined]
     add_root(command)
 

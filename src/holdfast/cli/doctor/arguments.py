@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.cli.common_arguments import CODES, add_command, add_experiment, add_flag
 
-COMMANDS = ("verify", "repair", "sync", "gc", "preflight")
+COMMANDS = ("verify", "repair", "sync", "gc", "preflight", "report")
 _VERIFY = (
     "Check all files of an experiment: journal, snapshots, tuner.pkl, the trials' files, and "
     "every checkpoint by its checksums; in remote storage the published set, and every "
@@ -34,6 +34,11 @@ _PREFLIGHT = (
     "replace, list, read and delete, each timed; then the lock and the free space on this "
     "machine. Leaves nothing behind."
 )
+_REPORT = (
+    "Print what a report of a bug needs, as JSON: versions, the names of variables, and of an "
+    "experiment the states, the kinds of records, failures and what verify finds. It has no "
+    "config, metric, output or value of a variable, but messages and tracebacks: read it first."
+)
 
 
 def add_doctor(commands: Any) -> None:
@@ -54,6 +59,8 @@ def add_doctor(commands: Any) -> None:
     _add_sync(doctor_commands)
     _add_gc(doctor_commands)
     _add_preflight(doctor_commands)
+    report = add_command(doctor_commands, "report", _REPORT)
+    add_experiment(report, nargs="?")
 
 
 def with_command(arguments: list[str]) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 
 from holdfast.cli.doctor.output import show_preflight, show_report
-from holdfast.cli.printing import SOUND, WRONG, quoted
+from holdfast.cli.printing import SOUND, WRONG, json_text, quoted
 from holdfast.experiment.doctor.findings import DoctorReport
 from holdfast.experiment.doctor.target import DoctorTarget, find_target
 from holdfast.experiment.doctor.verify import Depth
@@ -23,6 +24,11 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
         report = preflight(given.path, settings, large_bytes=max(1, given.mib) << 20)
         show_preflight(report, as_json=given.json)
         return SOUND if report.is_sound else WRONG
+    if given.doctor_command == "report":
+        from holdfast.experiment.doctor.bug_report import bug_report
+
+        print(json_text(bug_report(given.path, settings, os.environ, time.time())))
+        return SOUND
     target = find_target(given.path, given.storage, settings, os.environ)
     done = _perform(given, target, settings)
     deep = bool(getattr(given, "deep", False))
