@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.experiment.workers.attempt_usage import AttemptUsage, amount_of
+from holdfast.experiment.workers.actor import AttemptUsage, amount_of
 from holdfast.runtime.usage.used import Used
 from holdfast.trial.events import Measured
 from tests.experiment.workers.test_actor import assignment

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.worker.job import GroupTerms
-from holdfast.experiment.workers import rank_deadlines
+from holdfast.experiment.workers import group as worker_group
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.experiment.workers.rank_failures import cause_of
@@ -51,7 +51,7 @@ async def test_no_rank_begins_before_all_have_started(host: Desk) -> None:
 async def test_a_rank_that_does_not_start_is_given_up(
     host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_deadlines, "START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(worker_group, "START_TIMEOUT_S", 0.0)
     opened(host)
     host.ranks[0].starts()
     await host.ranks[1].signalled.wait()
@@ -65,7 +65,7 @@ async def test_a_rank_that_does_not_start_is_given_up(
 async def test_no_rank_begins_where_one_has_failed_before_all_had_started(
     host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_deadlines, "AFTERMATH_S", 0.0)
+    monkeypatch.setattr(worker_group, "AFTERMATH_S", 0.0)
     opened(host)
     host.ranks[0].starts()
     host.ranks[0].raises("no module named model")
@@ -97,7 +97,7 @@ async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
 async def test_it_is_known_since_when_which_ranks_are_waited_for(
     host: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_deadlines, "wall_time", lambda: 1000.0)
+    monkeypatch.setattr(worker_group, "wall_time", lambda: 1000.0)
     assert group.awaited(1000.0) is None
     host.ranks[0].reports(1)
     assert group.awaited(1035.0) == RankWait(name="t0", ranks=(1,), waited_s=35.0)
@@ -181,7 +181,7 @@ async def test_the_cause_is_reported_with_what_it_did_to_the_others(
 async def test_on_nodes_a_trial_has_those_of_all_ranks_and_its_failure_that_of_its_rank(
     host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_deadlines, "AFTERMATH_S", 0.0)
+    monkeypatch.setattr(worker_group, "AFTERMATH_S", 0.0)
     opened(host, assignment(nodes=[("b", "10.0.0.2", ()), ("a", "10.0.0.1", ())]))
     for rank in host.ranks:
         rank.starts()
@@ -224,7 +224,7 @@ async def test_a_rank_that_was_killed_is_the_cause_though_another_was_heard_befo
 async def test_who_does_not_end_by_itself_is_killed_after_a_moment(
     host: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_deadlines, "AFTERMATH_S", 0.0)
+    monkeypatch.setattr(worker_group, "AFTERMATH_S", 0.0)
     host.ranks[1].raises("boom")
     host.ranks[1].ends()
     await host.ranks[0].signalled.wait()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.workers import rank_deadlines
+from holdfast.experiment.workers import group as worker_group
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.scheduler.events import Raised
 from holdfast.scheduler.verdict import Verdict
@@ -112,7 +112,7 @@ async def test_ranks_that_can_never_meet_at_a_barrier_end_the_attempt(
     who: int,
     fact: str,
 ) -> None:
-    monkeypatch.setattr(rank_deadlines, "AFTERMATH_S", 0.0)
+    monkeypatch.setattr(worker_group, "AFTERMATH_S", 0.0)
     first(host.ranks)
     then(host.ranks)
     await host.ranks[0].signalled.wait()

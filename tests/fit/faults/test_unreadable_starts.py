@@ -14,7 +14,7 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.records import recovery
 from holdfast.experiment.uploads import unrecorded_checkpoints
-from holdfast.experiment.workers import assigning, start_checkpoints
+from holdfast.experiment.workers import pool, start_checkpoints
 from holdfast.syncer.errors import StorageUnavailable
 
 
@@ -81,7 +81,7 @@ class Unheard(Exception):
 def test_no_error_at_the_start_of_a_trial_ends_the_others(
     broken_off: str, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    module: Any = assigning if where == "to_plain" else start_checkpoints
+    module: Any = pool if where == "to_plain" else start_checkpoints
     perform, calls = getattr(module, where), []
 
     def raising(*args: Any) -> Any:
