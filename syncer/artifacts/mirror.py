@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.ended_folders import EndedFolders
-from holdfast.syncer.artifacts.indexes import Indexes
 from holdfast.syncer.artifacts.plan import (
     LISTING_NAME,
     Changes,
+    FolderScan,
     StoredFile,
     changes,
     missing_in_storage,
+    skipped_text,
 )
 from holdfast.syncer.artifacts.scan import Scope, all_folders, covers, reason, scan
 from holdfast.syncer.artifacts.settings import UploaderSettings
@@ -36,15 +38,9 @@ from holdfast.syncer.artifacts.stored_index import (
     listing_bytes,
     read_listing,
 )
-from holdfast.syncer.artifacts.sync_round import (
-    HELD_BACK,
-    FolderSync,
-    ScannedFolder,
-    SkippedFiles,
-    Sync,
-)
 from holdfast.syncer.errors import NotStored, StorageRefused
 from holdfast.syncer.files import threads
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.owned_store import OwnedStore, unconfirmed
 from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.syncer.stores.store import for_each
@@ -57,6 +53,10 @@ _REPORT_EVERY_S = 1.0
 # Up to this many refused files may be the files' fault; more are the storage's.
 _MOST_REFUSED = 20
 _NOTHING = Changes(blocking=(), to_read=(), deleted=())
+HELD_BACK = "it is being overwritten, and is held back until it stops changing"
+# It is normal to meet a file once while it is being written.
+_TOLD_AFTER = 3
+_LISTED = 20
 
 
 class Mirror:
@@ -363,3 +363,156 @@ def may_be_behind(settings: UploaderSettings) -> bool:
 def _has_work(scope: Scope, folder: FolderSync) -> bool:
     lacks_listing = scope == "artifacts" and not folder.index.is_listed
     return lacks_listing or folder.changes != _NOTHING
+
+
+class Indexes:
+    """The indexes of a tree by folder: read at first use, and saved so that no death of a process
+    loses them. `warn` is called once if they cannot be written."""
+
+    def __init__(self, root: Path, warn: Callable[[str], None]) -> None:
+        self._files = LocalIndex(root)
+        self._warn = warn
+        self._known: dict[str, FolderIndex] = {}
+        self._saving = asyncio.Lock()
+        self._has_warned = False
+
+    async def open(self, claim: Claim, *, is_continued: bool) -> None:
+        """Start under this claim, with the tree's own index of storage if it is still valid."""
+        try:
+            index = await threads.call(partial(self._files.open, claim, is_continued=is_continued))
+        except OSError as error:
+            self._warn_unsaved(error)
+            index = FolderIndex("")
+        self._known = {"": index}
+
+    @property
+    def since(self) -> int:
+        """The first of the consecutive claims under which this tree's indexes were written."""
+        return self._files.since
+
+    async def of(self, folder: str) -> FolderIndex:
+        """The index of a folder."""
+        loaded = await threads.call(partial(self.read_unknown, folder))
+        return self.known(folder, loaded)
+
+    def read_unknown(self, folder: str) -> FolderIndex | None:
+        """Read the index of a folder, in a thread; None if it is known already."""
+        if folder in self._known:
+            return None
+        with suppress(OSError):  # it does no harm
+            self._files.remove_leftover(folder)
+        return self._files.load(folder)
+
+    def known(self, folder: str, loaded: FolderIndex | None) -> FolderIndex:
+        """The index of a folder, given what `read_unknown` has returned for it."""
+        if loaded is not None:
+            self._known.setdefault(folder, loaded)
+        return self._known[folder]
+
+    def forget(self, folder: str) -> None:
+        """The folder's files were removed here, and stay in storage."""
+        self._known.pop(folder, None)
+
+    async def save(self, index: FolderIndex) -> None:
+        """Write the index of a folder to the kernel."""
+        async with self._saving:
+            if index.is_saved:
+                return
+            index.is_saved = True  # later changes are saved next time
+            try:
+                await threads.call(partial(self._files.save, index.copy()))
+                index.has_file = True
+            except OSError as error:
+                index.is_saved = False
+                self._warn_unsaved(error)
+
+    def _warn_unsaved(self, error: OSError) -> None:
+        """Without the index, a later restore only uploads files unnecessarily."""
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(f"the index of files in storage cannot be written: {error}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedFolder:
+    """The files of a folder, and its index if that was not loaded before."""
+
+    folder: str
+    scan: FolderScan
+    loaded_index: FolderIndex | None
+
+
+@dataclass(slots=True)
+class FolderSync:
+    """One folder in one sync. `sent` has the keys that were put."""
+
+    index: FolderIndex
+    scan: FolderScan
+    changes: Changes
+    skipped: dict[str, str]
+    sent: set[str] = field(default_factory=set)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether storage has each file as it was found."""
+        stored = self.index.stored
+        found = (stored.get(key) for key in self.scan.files)
+        return not self.skipped and all(file is not None and file.checksum for file in found)
+
+
+@dataclass(slots=True)
+class Sync:
+    """The progress of a sync, in files and bytes."""
+
+    scope: Scope
+    folders: Sequence[FolderSync]
+    files: int = 0
+    bytes: int = 0
+    refused: int = 0
+    saved_at: float = 0.0
+    reported_at: float = 0.0
+    total_files: int = 0
+    total_bytes: int = 0
+
+    def count(self) -> None:
+        reads = [(folder, key) for folder in self.folders for key in folder.changes.to_read]
+        self.total_files = len(reads)
+        self.total_bytes = sum(folder.scan.files[key].size for folder, key in reads)
+
+
+class SkippedFiles:
+    """Files that are not persisted: reported once each to `tell`, and listed at the end."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._now: dict[str, Mapping[str, str]] = {}
+        self._held_back: dict[str, int] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def note(self, looked: Mapping[str, Mapping[str, str]]) -> None:
+        """Record the files, by key, that the latest scan of each folder skipped."""
+        self._now.update(looked)
+        held_back = {
+            key for found in self._now.values() for key in found if found[key] == HELD_BACK
+        }
+        self._held_back = {key: self._held_back.get(key, 0) for key in held_back}
+        new: dict[str, str] = {}
+        for found in looked.values():
+            new |= {key: why for key, why in found.items() if self._is_news(key, why)}
+        self._told |= set(new.items())
+        if new:
+            self._tell(f"not uploaded: {skipped_text(new)}")
+
+    def _is_news(self, key: str, why: str) -> bool:
+        if why != HELD_BACK:
+            return (key, why) not in self._told
+        self._held_back[key] += 1
+        return self._held_back[key] == _TOLD_AFTER
+
+    def listed(self) -> str:
+        """The files whose current content is not in storage; "" if there are none."""
+        left = {key: why for found in self._now.values() for key, why in found.items()}
+        if not left:
+            return ""
+        which = f"these {len(left):,} files are" if len(left) > 1 else "this file is"
+        return f"{which} not in storage as here: {skipped_text(left, _LISTED)}"

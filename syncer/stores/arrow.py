@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +25,6 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, is_leftover, unique, write_all
-from holdfast.syncer.stores.abandoned import AbandonedChanges
 from holdfast.syncer.stores.filesystems import (
     remover_of_empty,
     renames_cheaply,
@@ -329,3 +329,48 @@ class ArrowStore(PutsAtOnce):
 
     def _key(self, path: str) -> str:
         return path.strip("/").removeprefix(self._root.strip("/")).lstrip("/")
+
+
+class AbandonedChanges:
+    """The keys of changes that passed their deadline and may still take effect. Another change of
+    the same key must wait for the earlier one, which could otherwise overwrite it."""
+
+    def __init__(self) -> None:
+        self._keys: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def check(self, operation: str, key: str, where: str) -> None:
+        """Raise StorageUnavailable if an earlier change of the key may still take effect."""
+        if key in self._keys:
+            cause = "an earlier change of it timed out and may still take effect"
+            raise StorageUnavailable(operation, where, cause)
+
+    def add(self, keys: Iterable[str]) -> None:
+        self._keys.update(keys)
+
+    def remove(self, keys: Iterable[str]) -> None:
+        self._keys.difference_update(keys)
+
+    @contextmanager
+    def tracked(self, key: str, perform: Callable[[], R]) -> Iterator[Callable[[], R]]:
+        """Wrap `perform` for a call in a thread inside this block. If the block ends before the
+        call, the key counts as abandoned until the call has ended."""
+        began, ended = threading.Event(), threading.Event()
+
+        def run() -> R:
+            began.set()
+            try:
+                return perform()
+            finally:
+                ended.set()
+                self._keys.discard(key)
+
+        try:
+            yield run
+        finally:
+            if began.is_set() and not ended.is_set():
+                self._keys.add(key)
+                if ended.is_set():
+                    self._keys.discard(key)

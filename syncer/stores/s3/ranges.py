@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -29,7 +29,6 @@ from holdfast.syncer.stores.hashed import new_digest, read_into
 from holdfast.syncer.stores.retry import moved_to
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status
 from holdfast.syncer.stores.s3.multipart import PartRequest
-from holdfast.syncer.stores.s3.slot_clock import SlotClock
 from holdfast.syncer.stores.store import DOWNLOAD_ATTEMPTS, allowance_s, for_each
 
 # As large as the parts of an upload, which some servers store apart. Eight at once: a server
@@ -314,3 +313,54 @@ def _hash_and_close(hasher: Any, descriptor: int, start: int, end: int) -> None:
         read_into(hasher, descriptor, start, end)
     finally:
         os.close(descriptor)
+
+
+@dataclass(slots=True, kw_only=True)
+class SlotClock:
+    """The deadline of a download whose requests share slots with those of other downloads.
+
+    Stops `limit` while all its requests wait for slots: that time is others'.
+
+    `left_s` is the rest of the time while it is stopped; None while it runs.
+    """
+
+    limit: asyncio.Timeout
+    waiting: int = 0
+    asking: int = 0
+    left_s: float | None = None
+
+    def allow(self, seconds: float) -> None:
+        """Restart it, with so much time."""
+        if self.left_s is not None:
+            self.left_s = seconds
+        elif not self.limit.expired():  # after a suspension, that has come with the answer
+            self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    @asynccontextmanager
+    async def slot(self, slots: asyncio.Semaphore) -> AsyncIterator[None]:
+        """A slot for a request, for the duration of the block."""
+        self._count(waiting=1)
+        try:
+            await slots.acquire()
+        finally:
+            self._count(waiting=-1)
+        self._count(asking=1)
+        try:
+            yield
+        finally:
+            slots.release()
+            self._count(asking=-1)
+
+    def _count(self, *, waiting: int = 0, asking: int = 0) -> None:
+        self.waiting += waiting
+        self.asking += asking
+        now = asyncio.get_running_loop().time()
+        is_stopped = self.waiting > 0 and self.asking == 0
+        if self.limit.expired() or is_stopped == (self.left_s is not None):
+            return
+        if self.left_s is None:
+            self.left_s = (self.limit.when() or now) - now
+            self.limit.reschedule(None)
+        else:
+            self.limit.reschedule(now + self.left_s)
+            self.left_s = None

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from holdfast.dataclass import dataclass
+from holdfast.lazy import Framework
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
@@ -20,11 +22,9 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.files.durable import is_leftover, new_file, new_file_for
 from holdfast.syncer.stores.s3.body import Body, from_source, read_body, read_source
 from holdfast.syncer.stores.s3.checksums import Checksums
-from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket
-from holdfast.syncer.stores.s3.delete import Deletion
+from holdfast.syncer.stores.s3.client import CONNECTIONS, BufferBudget, make_bucket
 from holdfast.syncer.stores.s3.direct import DirectS3
-from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translated
-from holdfast.syncer.stores.s3.extra import check_extra
+from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, refused_object, translated
 from holdfast.syncer.stores.s3.multipart import (
     MULTIPART_FROM_BYTES,
     Multipart,
@@ -61,6 +61,7 @@ from holdfast.syncer.stores.store import (
     check_key,
     deletion_failure,
     folder_prefix,
+    for_each,
     source_size,
 )
 
@@ -68,6 +69,12 @@ R = TypeVar("R")
 
 _IN_FLIGHT_BYTES = 64 << 20
 _DOWNLOADS_AT_ONCE = 16
+_PACKAGES = [
+    Framework(title=module, module=module, extra="s3")
+    for module in ("aiobotocore", "crc32c", "httptools")
+]
+_BATCH = 1000
+_NO_BATCHES = {"MethodNotAllowed", "MissingContentMD5", "NotImplemented"}
 
 
 class S3Store:
@@ -347,3 +354,85 @@ class S3Store:
 
 async def _only_open(client: Any) -> None:
     """The client is open, so the extra is installed, which reading a body needs, too."""
+
+
+def check_extra(where: str) -> None:
+    """Raise StorageRefused, naming the extra and its packages, if one is missing.
+
+    pyarrow's own S3 filesystem is not used in its place: it has no conditional puts, which keep an
+    older run out of the storage of a newer one. Users may pass it as `storage_filesystem`.
+    """
+    for package in _PACKAGES:
+        try:
+            package.check()
+        except ImportError as error:
+            fault, command = str(error).partition(": ")[0], f"pip install {package.requirements()}"
+            cause = f"S3 needs the extra holdfast[s3], and {fault}"
+            raise StorageRefused("open", where, cause, f"Install it: {command}") from None
+
+
+def _refused(
+    errors: Iterable[Mapping[str, Any]], named: Mapping[str, str]
+) -> dict[str, StorageError]:
+    """The failures in an answer, by key. A failure with an unknown key counts as well, because the
+    deletion that it belongs to is not known."""
+    failures: dict[str, StorageError] = {}
+    for item in errors:
+        name = str(item.get("Key", ""))
+        key = named.get(name, f"{name!r:.100}, which was not requested")
+        failures[key] = refused_object(item.get("Code", ""), item.get("Message", ""), key)
+    return failures
+
+
+class DeleteRequest(Protocol):
+    """Performs a request for an operation on a key, and translates its errors."""
+
+    def __call__(
+        self, operation: str, key: str, request: Callable[[Any], Awaitable[R]]
+    ) -> Awaitable[R]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """Deletes keys below a prefix: a thousand per request, or one by one if the server requires
+    it."""
+
+    call: DeleteRequest
+    bucket: str
+    prefix: str
+
+    async def perform(self, keys: Sequence[str]) -> dict[str, StorageError]:
+        """Try all keys; return the failures by key. Raises StorageError if no request succeeds."""
+        failures: dict[str, StorageError] = {}
+        for start in range(0, len(keys), _BATCH):
+            failures |= await self._delete_batch(keys[start : start + _BATCH])
+        return failures
+
+    async def _delete_batch(self, keys: Sequence[str]) -> dict[str, StorageError]:
+        # The batch is sent as XML 1.0, which cannot contain control characters.
+        named = {self.prefix + key: key for key in keys if key.isprintable()}
+        single = [key for key in keys if not key.isprintable()]
+        failures: dict[str, StorageError] = {}
+        if named:
+            objects = {"Objects": [{"Key": name} for name in named], "Quiet": True}
+            try:
+                answer = await self.call(
+                    "delete", "", lambda s3: s3.delete_objects(Bucket=self.bucket, Delete=objects)
+                )
+                failures |= _refused(answer.get("Errors", ()), named)
+            except StorageRefused as error:
+                if code_and_status(cause_of(error))[0] not in _NO_BATCHES:
+                    raise
+                single = list(keys)
+
+        async def delete_one(key: str) -> None:
+            bucket_key = {"Bucket": self.bucket, "Key": self.prefix + key}
+            try:
+                await self.call("delete", key, lambda s3: s3.delete_object(**bucket_key))
+            except NotStored:
+                return
+            except StorageError as error:
+                failures[key] = error
+
+        await for_each(delete_one, single, at_once=CONNECTIONS)
+        return failures
