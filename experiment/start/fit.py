@@ -6,8 +6,8 @@ import os
 import secrets
 import shlex
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,9 @@ from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import watch
+from holdfast.experiment.doctor.erasing import erase_tree
+from holdfast.experiment.folder.containment import is_written
+from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.listed_place import note_run
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
@@ -34,6 +37,7 @@ from holdfast.experiment.progress.views import (
 )
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.projector.logger_callbacks import as_asked
+from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
 from holdfast.experiment.records.opened import OpenedExperiment, locked
 from holdfast.experiment.records.place import (
     check_local,
@@ -51,7 +55,6 @@ from holdfast.experiment.results.short_errors import as_users_error
 from holdfast.experiment.start.changed_code import name_for_shell
 from holdfast.experiment.start.planning import given_callbacks, plan_run, resumed_by
 from holdfast.experiment.start.request import Request
-from holdfast.experiment.start.unrecorded import none_stays
 from holdfast.experiment.trackers.supervisor import check_callbacks
 from holdfast.experiment.user_objects.placeholders import UsersValues
 from holdfast.experiment.worker import wrap
@@ -59,13 +62,17 @@ from holdfast.experiment.worker.objects import remove_abandoned as remove_abando
 from holdfast.forked import children_end_here
 from holdfast.runtime.errors import LaunchFailed, NoNodes
 from holdfast.scheduler.effects import Finish
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.disk_deadline import waiting_at_most
-from holdfast.syncer.files.durable import write_atomic
+from holdfast.syncer.files.durable import is_leftover, write_atomic
+from holdfast.syncer.files.threads import ThreadCall
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.uploader.lock import Locked
+from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.trial.absent import FREE
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TrialError, TuneError
 from holdfast.trial.trial import Status, Trial
+
+_REMOVED_WITHIN_S = 5.0
 
 
 def fit(request: Request, settings: Settings, host_resources: MachineResources) -> ResultGrid:
@@ -290,3 +297,35 @@ def unique_name(trainable: Any) -> str:
     second."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     return f"{wrap.name_of(trainable)}_{stamp}_{secrets.token_hex(2)}"
+
+
+@contextmanager
+def none_stays(layout: Layout) -> Iterator[None]:
+    """If the block raises before anything is recorded, remove the folder, unless it was there
+    before the block or holds files of others. Otherwise each refused call would leave an
+    experiment that holds nothing."""
+    if layout.root.exists():
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        # What cannot be removed now, `holdfast rm` removes. The disk may not answer.
+        removal = ThreadCall(lambda: _remove(layout))
+        if removal.has_ended(_REMOVED_WITHIN_S):
+            with suppress(StorageError, OSError, JournalUnreadable):
+                removal.result()
+        raise
+
+
+def _remove(layout: Layout) -> None:
+    if not layout.root.exists():
+        return
+    lock = ExperimentLock(layout.lock, deadline_s=0.0)  # no process of the run may still write
+    try:
+        names = os.listdir(layout.root)
+        is_ours = all(is_written(name) or is_leftover(name) for name in names)
+        if is_ours and find_beginning(layout.journal) is None:
+            erase_tree(layout.root)
+    finally:
+        lock.release()

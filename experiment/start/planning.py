@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from holdfast import ray_path
+from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.machine_resources import MachineResources
@@ -14,6 +15,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposing.naming import Naming
 from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.scheduler_calls import SchedulerCalls
+from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.progress.failure_text import retry_options, retry_way
@@ -21,14 +23,27 @@ from holdfast.experiment.progress.node_wording import room_notice
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.views import ProgressView
+from holdfast.experiment.progress.wording import size
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.results.trial_count import planned
-from holdfast.experiment.start.changed_code import code_field, name_for_shell
-from holdfast.experiment.start.extension import check_enough, extension_notice
-from holdfast.experiment.start.large_objects import large_parts
+from holdfast.experiment.start.changed_code import (
+    change_notice,
+    code_field,
+    has_changed,
+    name_for_shell,
+    retried,
+    store,
+)
+from holdfast.experiment.start.extension import (
+    check_enough,
+    extended,
+    extension_notice,
+    trained_further,
+)
 from holdfast.experiment.start.machines import (
+    capacity_of,
     check_limits,
     check_resources,
     engine_for,
@@ -37,12 +52,12 @@ from holdfast.experiment.start.machines import (
     with_recorded_limits,
 )
 from holdfast.experiment.start.request import Request
-from holdfast.experiment.start.search_checks import goal_notice, same_configs_notice
 from holdfast.experiment.start.spec_builder import job_of, seed_of, spec_of
-from holdfast.experiment.start.starting_state import Start, new_start, resumed_start
+from holdfast.experiment.start.untrusted_restore import check_recorded
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import jobs_of
 from holdfast.experiment.trackers.tracker import Tracker
+from holdfast.experiment.user_objects.pickling import parts_of, pickled_size
 from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.experiment.user_objects.tuner_file import RAY_NAMES
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
@@ -50,17 +65,30 @@ from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
-from holdfast.scheduler.events import Begun, Resumed
+from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policies.given import scheduler_of
 from holdfast.scheduler.policies.ray_style import RayStyleScheduler
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.scheduler.resuming import has_work, kept_ahead
+from holdfast.scheduler.resuming import has_work, kept_ahead, written
+from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import NodeKind
+from holdfast.trial.space import is_searched
 from holdfast.trial.trial import Status
+from holdfast.trial.tuning import ResumeConfig, ResumeType
+
+# About 10 ms to write, and seconds to upload on a slow line.
+LARGE_BYTES: Final = 10_000_000
+_DEPTH: Final = 4
+# They vary the configs of running trials.
+_MUTATING = frozenset({"PopulationBasedTraining", "PB2", "PopulationBasedTrainingReplay"})
+_SHOWN_CHARS = 60
+# XGBoost and LightGBM compute each of the list.
+_OF_LIBRARIES = frozenset({"eval_metric", "metric"})
 
 
 def resumed_by(location: Location, settings: Settings) -> str:
@@ -317,3 +345,190 @@ def _callbacks(request: Request, view: ProgressView) -> tuple[Callback, ...]:
     )
     verbose = request.run.verbose or 0
     return (*given, ResultLines(verbose, view.message)) if verbose > 1 else given
+
+
+def large_parts(fields: Mapping[str, StoredField], values: Mapping[str, Any]) -> list[str]:
+    """A message for each field that is large, which names the part of its value that is.
+
+    `values` are the objects that `fields` store.
+    """
+    found = []
+    for name, field in fields.items():
+        amount = len(field.objects or b"") + len(field.pickled or b"")
+        if amount >= LARGE_BYTES and name in values:
+            what = "the trainable" if name == "trainable" else name
+            path = _largest(values[name], what, amount)
+            found.append(
+                f"{path} is large: tuner.pkl holds {size(amount)} for it, is written before the "
+                f"first trial, and is read by each restore. Load the data in the trainable, or "
+                f"pass holdfast.put(data) and call holdfast.get() there"
+            )
+    return found
+
+
+def _largest(value: object, path: str, amount: int, depth: int = _DEPTH) -> str:
+    """The path to the innermost part that takes most of the `amount` bytes."""
+    if depth:
+        for name, part in parts_of(value):
+            if (of_part := pickled_size(part)) > amount / 2:
+                return _largest(part, f"{path}{name}", of_part, depth - 1)
+    return path
+
+
+def goal_notice(spec: ExperimentSpec) -> str:
+    """A warning about a metric without a mode, or a mode without a metric; "" otherwise."""
+    if spec.metric and not spec.mode:
+        return (
+            f"TuneConfig(metric={spec.metric!r}) has no mode, so nothing tells which trial is the "
+            f"best. Add mode='min' or mode='max'; a restore accepts it, too"
+        )
+    if spec.mode and not spec.metric:
+        return (
+            f"TuneConfig(mode={spec.mode!r}) has no metric: add metric='NAME' of what is reported"
+        )
+    return ""
+
+
+def same_configs_notice(request: Request, total: int | None) -> str:
+    """A warning if all trials get one config, or there is one trial, because a list stands where a
+    domain is meant."""
+    space = dict(request.param_space)
+    own_search = request.tune.search_alg is not None
+    if total in (None, 0) or own_search or request.scheduler_name in _MUTATING:
+        return ""
+    lists = list(_lists(space))
+    if not lists or is_searched(space):
+        return ""
+    if total == 1:
+        return _one_trial_notice(lists)
+    name, value = lists[0]
+    meant = f"tune.choice({list(value)!r}) or tune.grid_search({list(value)!r})"
+    if len(meant) > 2 * _SHOWN_CHARS:
+        meant = "tune.choice([...]) or tune.grid_search([...])"
+    is_range = len(value) == 2 and all(type(part) in (int, float) for part in value)
+    if is_range and value[0] < value[1]:
+        meant = f"tune.uniform({value[0]!r}, {value[1]!r}), {meant}"
+    kind = type(value).__name__
+    return (
+        f"nothing varies: all {total} trials get the same config. {name} is a {kind}, which is "
+        f"one value: did you mean {meant}?"
+    )
+
+
+def _one_trial_notice(lists: list[tuple[str, Any]]) -> str:
+    """A list may well be one value, such as the sizes of layers: only one of different numbers or
+    words is mentioned."""
+    for name, value in lists:
+        if len(set(map(repr, value))) == len(value) and all(map(_is_scalar, value)):
+            shown = repr(list(value))
+            shown = shown if len(shown) <= _SHOWN_CHARS else "[...]"
+            return (
+                f"{name} is one value, a {type(value).__name__} of {len(value)}. For a trial per "
+                f"value write tune.grid_search({shown})"
+            )
+    return ""
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, (int, float, str)) and not isinstance(value, bool)
+
+
+def _lists(space: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in space.items():
+        if isinstance(value, Mapping):
+            yield from _lists(value, f"{prefix}{key}/")
+        elif isinstance(value, (list, tuple)) and len(value) > 1 and key not in _OF_LIBRARIES:
+            yield f"{prefix}{key}", value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The state that a run starts from, and the event that the journal continues with.
+
+    `begins` is the journal's segment that the experiment starts in, `read_until` the end of its
+    last readable record; None for a new one.
+    """
+
+    machine: Machine
+    first: Begun | Resumed
+    begins: int
+    read_until: Position | None = None
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.first.spec or self.machine.spec
+
+
+def new_start(
+    spec: ExperimentSpec,
+    policy: TrialScheduler,
+    host_resources: MachineResources,
+    offer: Sequence[NodeKind],
+    place: ExperimentPlace,
+) -> Start:
+    """The start of a new experiment. Raises InvalidConfig for settings of its scheduler."""
+    policy.begun(spec)  # which checks its settings, before anything is written
+    first = Begun(
+        spec=spec, capacity=capacity_of(host_resources, offer), boot_id=boot_id(), offer=offer
+    )
+    # Its own segment, even after a run that died at once and left one without a beginning.
+    begins = (segments(place.layout.journal) or [-1])[-1] + 1
+    return Start(machine=Machine(policy), first=first, begins=begins)
+
+
+def resumed_start(
+    request: Request,
+    resume: ResumeConfig,
+    policy: TrialScheduler,
+    settings: Settings,
+    resources: Any,
+    host_resources: MachineResources,
+    offer: Sequence[NodeKind],
+    opened: OpenedExperiment,
+    view: ProgressView,
+) -> Start:
+    """The start of a run that resumes the experiment; prints what the user should know of its
+    records and of changed code. Keeps the new code for later restores.
+
+    Raises what `recovery.recover` raises, LeadsElsewhere, InvalidConfig.
+    """
+    recovered = opened.recover(policy)
+    machine = recovered.machine
+    if machine.finished:
+        opened.check_nothing_hidden(recovered)
+    for notice in recovered.notices:
+        view.message(notice, "loss")
+    if notice := opened.artifacts_left_in_storage(machine, request.run.sync_config):
+        view.message(notice, "warning")
+    strict = settings.strict_metric
+    file = opened.tuner_file(trusted=False)
+    changed = has_changed(request.trainable, file)
+    if changed and request.retries:
+        resume = retried(resume, machine)
+    spec = extended(request.extension, machine, strict=strict, resources=resources)
+    if spec is not None and spec.options.get("trainer"):
+        resume = trained_further(resume, machine, spec)
+    first = Resumed(
+        epoch=machine.epoch + 1,
+        capacity=capacity_of(host_resources, offer),
+        offer=offer,
+        unfinished=ResumeType(resume.unfinished),
+        errored=ResumeType(resume.errored),
+        finished=ResumeType(resume.finished),
+        boot_id=boot_id(),
+        strict=strict,
+        resources=request.resources,
+        spec=spec,
+        rules=2,
+    )
+    check_enclosed_trials(opened.place.layout, machine, written(machine, first))
+    works = has_work(machine, first)
+    if not request.trusted and works:
+        check_recorded(machine)
+    if changed and machine.trials:
+        path = opened.place.location.public
+        told = change_notice(request.trainable, opened.place.name, path, machine, resume)
+        view.message(told, "warning")
+    if changed and works:
+        store(request.trainable, file)
+    return Start(machine=machine, first=first, begins=recovered.begins, read_until=recovered.end)

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.data.columns import stacked
 from holdfast.data.dataset import Dataset
-from holdfast.data.files.binary import open_binary
-from holdfast.data.files.finding import Paths, found_files
+from holdfast.data.errors import unknown_column
+from holdfast.data.files.binary import BYTES, open_binary
+from holdfast.data.files.finding import (
+    PATH,
+    SHOWN,
+    Block,
+    Files,
+    FileSource,
+    Paths,
+    found_files,
+    is_pattern,
+    listed_below,
+    located,
+    matching,
+    told,
+)
 from holdfast.data.files.forms import Csv, Json, Lines
-from holdfast.data.files.images import Decoding
 from holdfast.data.files.text_source import Form, open_text
 from holdfast.data.formats import NUMPY, Mapped
-from holdfast.data.parquet import open_parquet
 from holdfast.data.scheduling import without_scheduling
+from holdfast.dataclass import dataclass
 from holdfast.lazy import PILLOW
+from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import InvalidConfig
 
 _JSON: Final = tuple(
@@ -195,3 +211,130 @@ def _options(caller: str, given: Mapping[str, Any], kinds: Sequence[str]) -> dic
                 f"{caller}() has no parameter {name!r}. It has {', '.join(sorted(known))}"
             )
     return dict(given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup(Block):
+    """Rows of the row group `number` of a file."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetSource(FileSource[RowGroup]):
+    """Row groups of files."""
+
+    def table(self, block: RowGroup) -> Any:
+        fragment = self._fragment(block.file).subset(row_group_ids=[block.number])
+        return fragment.to_table(schema=self.schema)
+
+    def _fragment(self, file: int) -> Any:
+        """That of the last file is kept, so that its footer is read once."""
+        import pyarrow.dataset as ds
+
+        files = self.files
+        found = files.opened.get(file)
+        if found is None:
+            found = ds.ParquetFileFormat().make_fragment(
+                files.paths[file],
+                filesystem=files.filesystem,
+                partition_expression=files.partitions[file],
+            )
+            files.opened.clear()
+            files.opened[file] = found
+        return found
+
+    def name_of(self, group: RowGroup) -> str:
+        return f"row group {group.number} of {self.files.paths[group.file]}"
+
+
+def open_parquet(paths: Paths, *, filesystem: Any, columns: Sequence[str] | None) -> ParquetSource:
+    """Read the number of rows of each row group, and nothing else.
+
+    Raises DatasetGone, InvalidConfig, InvalidLocation.
+    """
+    import pyarrow.dataset as ds
+
+    places = located(paths, filesystem, "read_parquet")
+    with told(", ".join(place.public for place in places[:SHOWN]), ""):
+        names = [name for place in places for name in _names(place, is_only=len(places) == 1)]
+        found = ds.dataset(
+            names[0] if len(names) == 1 else names,
+            filesystem=places[0].arrow()[0],
+            format="parquet",
+            partitioning="hive",
+        )
+        fragments = list(found.get_fragments())
+        groups = [
+            RowGroup(file=file, number=group.id, rows=group.num_rows, start=0, stop=group.num_rows)
+            for file, fragment in enumerate(fragments)
+            for group in fragment.row_groups
+            if group.num_rows
+        ]
+    files = Files(
+        place=places[0],
+        paths=tuple(fragment.path for fragment in fragments),
+        partitions=tuple(fragment.partition_expression for fragment in fragments),
+    )
+    schema = _chosen(found.schema, columns)
+    return ParquetSource(files=files, groups=tuple(groups), schema=schema)
+
+
+def _names(place: Location, *, is_only: bool) -> list[str]:
+    """The path of the place; its files if it is a pattern, or one directory of several."""
+    import pyarrow.fs as arrow_fs
+
+    filesystem, name = place.arrow()
+    kind = filesystem.get_file_info(name).type
+    if kind == arrow_fs.FileType.Directory and not is_only:
+        return listed_below(filesystem, name)
+    if kind == arrow_fs.FileType.NotFound and is_pattern(name):
+        return [path for path, _ in matching(filesystem, name)] or [name]
+    return [name]
+
+
+def _chosen(schema: Any, columns: Sequence[str] | None) -> Any:
+    import pyarrow as pa
+
+    if columns is None:
+        return schema
+    for column in columns:
+        if column not in schema.names:
+            raise unknown_column(column, schema.names, f"read_parquet(columns={list(columns)!r})")
+    return pa.schema([schema.field(column) for column in columns])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """A function of batches that replaces the files' bytes by arrays of pixels."""
+
+    size: tuple[int, int] | None
+    mode: str | None
+    include_paths: bool
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        paths = batch[PATH]
+        images = [self._pixels(data, path) for data, path in zip(batch[BYTES], paths, strict=True)]
+        rest = {
+            name: values
+            for name, values in batch.items()
+            if name != BYTES and (name != PATH or self.include_paths)
+        }
+        return {"image": stacked(images), **rest}
+
+    def _pixels(self, data: bytes, path: str) -> Any:
+        """Raises InvalidConfig, which names the file."""
+        import numpy as np
+        from PIL import Image
+
+        try:
+            with Image.open(io.BytesIO(data)) as found:
+                image: Any = found
+                if self.size is not None:
+                    height, width = self.size
+                    image = image.resize((width, height), resample=Image.Resampling.BILINEAR)
+                if self.mode is not None:
+                    image = image.convert(self.mode)
+                return np.array(image)
+        except (OSError, ValueError) as error:
+            raise InvalidConfig(f"read_images() cannot decode {path}: {error}") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.experiment.start.large_objects import large_parts
+from holdfast.experiment.start.planning import large_parts
 from holdfast.experiment.user_objects.stored_objects import stored
 
 

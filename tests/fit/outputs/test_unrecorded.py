@@ -72,8 +72,6 @@ def test_what_a_script_has_put_into_the_folder_stays(fit: Any, tmp_path: Path) -
 def test_a_folder_that_another_process_locks_meanwhile_stays(
     fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.experiment.start import unrecorded
-
     root = tmp_path / "results" / "run"
 
     class TakenMeanwhile(ExperimentLock):
@@ -84,7 +82,7 @@ def test_a_folder_that_another_process_locks_meanwhile_stays(
             finally:
                 other.release()
 
-    monkeypatch.setattr(unrecorded, "ExperimentLock", TakenMeanwhile)
+    monkeypatch.setattr("holdfast.experiment.start.fit.ExperimentLock", TakenMeanwhile)
     with pytest.raises(TuneError, match="no trial could ever start"):
         fit(tune.with_resources(reports, IMPOSSIBLE), name="run")
     assert root.exists()

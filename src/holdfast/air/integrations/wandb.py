@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import netrc
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-from holdfast.air.integrations.keys import read_key
+from holdfast.air.integrations.keys import read_key, setting_in
 from holdfast.air.integrations.rows import facts_of, metrics_of
 from holdfast.air.integrations.run_per_trial import RunPerTrial, newest_checkpoint, tag_texts
 from holdfast.air.integrations.stand_in import StandIn
-from holdfast.air.integrations.wandb_login import has_key, is_offline
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.session import running
@@ -27,6 +29,8 @@ _X_AXIS = "training_iteration"
 _STOP_TAG = "stop_reason="
 # A longer one is refused.
 _LONGEST_TAG = 64
+OFFLINE: Final = frozenset({"offline", "dryrun", "disabled"})
+_SERVICE: Final = "https://api.wandb.ai"
 
 
 class WandbLoggerCallback(RunPerTrial):
@@ -225,3 +229,37 @@ def names_of(context: Any, trial_id: str | None, trial_name: str | None) -> dict
         "dir": context.get_trial_dir(),
         "reinit": "finish_previous",
     }
+
+
+def is_offline(environ: Mapping[str, str], mode: object) -> bool:
+    """Whether nothing is sent, according to the callback, the environment or `wandb offline`."""
+    said = mode or environ.get("WANDB_MODE") or _setting(environ, "mode")
+    return str(said).lower() in OFFLINE
+
+
+def has_key(environ: Mapping[str, str]) -> bool:
+    """True with a key in the environment or where `wandb login` stores one. Asks without W&B,
+    whose import takes seconds."""
+    if environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    return bool(_setting(environ, "api_key")) or _in_netrc(environ)
+
+
+def _in_netrc(environ: Mapping[str, str]) -> bool:
+    url = environ.get("WANDB_BASE_URL") or _setting(environ, "base_url") or _SERVICE
+    home = Path(environ.get("HOME", "~")).expanduser()
+    places = [Path(named)] if (named := environ.get("NETRC")) else []
+    for path in [*places, home / ".netrc", home / "_netrc"]:
+        try:
+            if netrc.netrc(path).authenticators(urlsplit(url).hostname or ""):
+                return True
+        except (OSError, netrc.NetrcParseError):
+            continue
+    return False
+
+
+def _setting(environ: Mapping[str, str], name: str) -> str:
+    """A setting in the files of the command `wandb`: this folder's, then the user's."""
+    home = Path(environ.get("HOME", "~")).expanduser()
+    user = Path(environ.get("WANDB_CONFIG_DIR") or home / ".config" / "wandb")
+    return setting_in([user / "settings", Path("wandb") / "settings"], "default", name)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from holdfast.cli.browse.scheduler_output import show_scheduler
 from holdfast.cli.printing import quoted, say
 from holdfast.experiment.browse.catalog import CatalogEntry
 from holdfast.experiment.browse.condition import Condition
@@ -17,6 +16,15 @@ from holdfast.experiment.browse.overview import Overview, failure_causes
 from holdfast.experiment.folder.layout import SET_ASIDE
 from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.progress.failure_text import retry_way
+from holdfast.experiment.progress.scheduler_facts import (
+    RungCount,
+    TakeoverFact,
+    changes_text,
+    number,
+    rung_counts,
+    takeover_facts,
+)
+from holdfast.experiment.progress.stop_reasons import short_name
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.text_width import aligned, width_of
@@ -25,6 +33,7 @@ from holdfast.experiment.progress.wording import (
     best_text,
     counted,
     duration,
+    format_cell,
     format_value,
     hidden_text,
     left_out_text,
@@ -37,9 +46,10 @@ from holdfast.experiment.user_objects.code import recorded_code
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.names import printable
+from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.resources import Usage
-from holdfast.trial.trial import Status, StopReason
+from holdfast.trial.trial import Status, StopReason, Trial
 
 STATE_STYLES = {
     Condition.LIVE: "cyan",
@@ -56,6 +66,7 @@ _SHOWN_NOTES = 10
 _SHOWN_RESUMES = 3
 _SHOWN_PLACES = 3
 _INFERRED = 3
+_SHOWN_TAKEOVERS = 10
 
 
 def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> None:
@@ -364,3 +375,64 @@ def print_table(lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
 def terminal_width() -> int:
     """Columns of the terminal; 0 (no limit) if the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def show_scheduler(trials: Iterable[Trial], spec: ExperimentSpec, width: int) -> None:
+    """Print the rungs, or the newest takeovers; nothing if there are none."""
+    known = list(trials)
+    name = short_name(spec.scheduler)
+    if rungs := rung_counts(known):
+        say("")
+        by = f", by {spec.metric}" if spec.metric else ""
+        say(f"{name}: the rungs{by}")
+        _print(rung_lines(rungs), width)
+    if takeovers := takeover_facts(known):
+        say("")
+        shown = takeovers[-_SHOWN_TAKEOVERS:]
+        more = f", the last {len(shown)} (--json has all)" * (len(shown) < len(takeovers))
+        say(f"{name}: {counted(len(takeovers), 'takeover', 'takeovers')}{more}")
+        _print(takeover_lines(shown), width)
+
+
+def _print(lines: Sequence[Sequence[str]], width: int) -> None:
+    for line, style in zip(aligned(lines, width), ["bold", *[""] * len(lines)], strict=False):
+        say(line, style)
+
+
+def rung_lines(rungs: Sequence[RungCount]) -> list[list[str]]:
+    """The header and a line for each rung; columns that say nothing are left out."""
+    brackets = len({rung.bracket for rung in rungs}) > 1
+    waits = any(rung.waiting for rung in rungs)
+    judged = any(rung.cutoff is not None for rung in rungs)
+    lines = [["BRACKET", "RUNG", "REACHED", "PROMOTED", "STOPPED", "WAITING", "CUTOFF"]]
+    lines += [
+        [
+            str(rung.bracket),
+            f"{rung.milestone:g}",
+            str(rung.reached),
+            str(rung.promoted),
+            str(rung.stopped),
+            str(rung.waiting),
+            format_cell(rung.cutoff),
+        ]
+        for rung in rungs
+    ]
+    kept = (brackets, True, True, True, True, waits, judged)
+    return [[cell for cell, is_kept in zip(line, kept, strict=True) if is_kept] for line in lines]
+
+
+def takeover_lines(takeovers: Sequence[TakeoverFact]) -> list[list[str]]:
+    """The header and a line for each takeover."""
+    return [
+        ["TRIAL", "AT", "CONTINUES", "FROM", "CHANGES"],
+        *(
+            [
+                number(one.trial_id),
+                str(one.iteration),
+                number(one.source),
+                str(one.source_iteration),
+                changes_text(one.changes),
+            ]
+            for one in takeovers
+        ),
+    ]

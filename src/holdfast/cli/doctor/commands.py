@@ -5,15 +5,36 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from holdfast.cli.doctor.output import show_preflight, show_report
-from holdfast.cli.printing import SOUND, WRONG, json_text, quoted
-from holdfast.experiment.doctor.findings import DoctorReport
+from holdfast.cli.printing import SOUND, WRONG, json_text, quoted, say
+from holdfast.experiment.doctor.findings import Action, DoctorReport, Finding, Remedy, Severity
+from holdfast.experiment.doctor.preflight import PreflightReport
 from holdfast.experiment.doctor.target import DoctorTarget, find_target
 from holdfast.experiment.doctor.verify import Depth
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.progress.wording import size
 from holdfast.names import printable
+from holdfast.syncer.stores.probing import ProbeOutcome, Step
+
+T = TypeVar("T")
+_COLOURS = {
+    Severity.ERROR: "bold red",
+    Severity.WARNING: "yellow",
+    Severity.NOTE: "dim",
+    ProbeOutcome.OK: "green",
+    ProbeOutcome.WEAK: "yellow",
+    ProbeOutcome.FAILED: "bold red",
+    ProbeOutcome.SKIPPED: "dim",
+}
+# The number of findings of one kind that are printed; the rest are counted. --json has all.
+_SHOWN = 8
+_WIDTH = 100
+_INDENT = " " * 9
 
 
 def perform(given: argparse.Namespace, settings: Settings) -> int:
@@ -78,3 +99,123 @@ def _named(given: argparse.Namespace) -> str:
     """The arguments that name the same experiment for another command of the doctor."""
     storage = f" --storage {quoted(given.storage)}" if given.storage else ""
     return f"{quoted(given.path)}{storage}"
+
+
+def show_report(
+    report: DoctorReport, command: str, *, as_json: bool, named: str, deep: bool = False
+) -> None:
+    """`named` is the experiment's argument for another command; `deep`: storage was read."""
+    if as_json:
+        print(json_text(report.plain()))
+        return
+    say(f"{report.path}: {_checked(report)}")
+    _print_first(report.actions, lambda action: action.what.partition(":")[0], _print_action)
+    _print_first(report.findings, lambda finding: finding.kind, _print_finding)
+    say(_verdict(report, command))
+    for text in _next_commands(report, command, named, deep=deep):
+        say(f"  {text}")
+
+
+def show_preflight(report: PreflightReport, *, as_json: bool) -> None:
+    """Print each step, and whether a run can be stored there."""
+    if as_json:
+        print(json_text(report.plain()))
+        return
+    say(report.path)
+    for step in report.steps:
+        _print_step(step)
+    weak = any(step.outcome is ProbeOutcome.WEAK for step in report.steps)
+    if not report.is_sound:
+        say("A run cannot be stored here.")
+    else:
+        say("A run can be stored here." if not weak else "A run can be stored here, see above.")
+
+
+def _print_first(
+    items: Sequence[T], kind_of: Callable[[T], str], print_item: Callable[[T], None]
+) -> None:
+    """Print the first ones of each kind, then the number of the others."""
+    counts: Counter[str] = Counter()
+    for item in items:
+        kind = kind_of(item)
+        counts[kind] += 1
+        if counts[kind] <= _SHOWN:
+            print_item(item)
+    if more := sum(max(0, count - _SHOWN) for count in counts.values()):
+        say(f"{_INDENT}and {more} more of the same kind (--json has them all)")
+
+
+def _print_finding(finding: Finding) -> None:
+    say(f"{finding.severity.upper():9}{finding.where}", _COLOURS[finding.severity])
+    for text in (finding.what, finding.advice):
+        _print_paragraph(text)
+
+
+def _print_action(action: Action) -> None:
+    say(f"{'done' if action.is_done else 'garbage':9}{action.where}")
+    _print_paragraph(action.what)
+
+
+def _print_step(step: Step) -> None:
+    speed = "" if step.mib_per_s is None else f", {size(step.mib_per_s * (1 << 20))}/s"
+    took = f"{1000 * step.seconds:7.0f} ms" if step.seconds else " " * 10
+    line = f"  {step.name:16}{step.outcome:8}{took}  {step.told}{speed}"
+    say(line.rstrip(), _COLOURS[step.outcome])
+    _print_paragraph(step.meaning)
+
+
+def _print_paragraph(text: str) -> None:
+    width = _WIDTH - len(_INDENT)
+    for line in textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False):
+        say(f"{_INDENT}{line}")
+
+
+def _checked(report: DoctorReport) -> str:
+    """`3 trials, 12 checkpoints (1.2 MB); 0.4 s`."""
+    counts = report.looked_at
+    parts = []
+    for name, count in counts.items():
+        if not name.endswith("_bytes"):
+            amount = counts.get(f"{name.removesuffix('s')}_bytes")
+            parts.append(f"{count} {name}" + ("" if amount is None else f" ({size(amount)})"))
+    if "downloaded_bytes" in counts:
+        parts.append(f"{size(counts['downloaded_bytes'])} downloaded")
+    return f"{', '.join(parts) or 'no records'}; {report.seconds:.1f} s"
+
+
+def _verdict(report: DoctorReport, command: str) -> str:
+    if command == "gc" and report.is_sound:
+        return _gc_summary(report.actions)
+    counts = Counter(finding.severity for finding in report.findings)
+    wrong = [
+        f"{counts[severity]} {severity}{'s' if counts[severity] > 1 else ''}"
+        for severity in (Severity.ERROR, Severity.WARNING)
+        if counts[severity]
+    ]
+    return f"{', '.join(wrong)}." if wrong else "Sound."
+
+
+def _gc_summary(actions: Sequence[Action]) -> str:
+    if any(action.is_done for action in actions):
+        return "Removed."
+    return "Nothing is removed yet." if actions else "There is nothing to remove."
+
+
+def _next_commands(report: DoctorReport, command: str, named: str, *, deep: bool) -> list[str]:
+    if command == "gc" and not all(action.is_done for action in report.actions):
+        return [f"holdfast doctor gc --yes {named}   removes them"]
+    remedies = {finding.remedy for finding in report.findings}
+    if command != "verify":  # it has repaired what it could
+        remedies.discard(Remedy(command))
+    return [
+        f"holdfast doctor {remedy}{' --deep' * (deep and remedy is Remedy.SYNC)} {named}   {does}"
+        for remedy, does in _REMEDIES.items()
+        if remedy in remedies
+    ]
+
+
+_REMEDIES = {
+    Remedy.REPAIR: "repairs what can be repaired here",
+    Remedy.SYNC: "commits and uploads the rest",
+    Remedy.GC: "shows files that nothing needs",
+}

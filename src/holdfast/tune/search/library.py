@@ -10,22 +10,21 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 from holdfast import searcher_files
-from holdfast.described import Construction
+from holdfast.dataclass import dataclass
+from holdfast.described import Call, Construction
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
 from holdfast.trial.absent import has_metric, near_text
-from holdfast.trial.domains import same
+from holdfast.trial.domains import Categorical, same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.search_space.parameters import Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameters, inside
 from holdfast.trial.space import check_called
-from holdfast.tune.search.native_parts import check_native
-from holdfast.tune.search.saved_search import SavedSearch, parsed, written
-from holdfast.tune.search.search_run import EvaluatedPoint, SearchRun
-from holdfast.tune.search.study import AssignmentCodec, SearchGoal, Study
+from holdfast.tune.search.saved_search import EndedTrial, SavedSearch, parsed, written
+from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal, Study
 
 _log = logging.getLogger(__name__)
 
@@ -361,3 +360,86 @@ def _looks_same(one: object, other: object) -> bool:
     if same(one, other):
         return True
     return type(one) is type(other) and cloudpickle.dumps(one) == cloudpickle.dumps(other)
+
+
+def check_native(space: Any, who: str, library: Framework, name: str = "") -> None:
+    """Raises InvalidSearchSpace, naming the key, for a parameter in the library's own types.
+
+    It would be taken for a fixed value and never be searched.
+    """
+    if type(space).__module__.partition(".")[0] == library.module:
+        raise InvalidSearchSpace(
+            f"{name or 'space'} is a {type(space).__name__} of {library.title}: {who} searches "
+            f"tune's own domains. Write tune.uniform(0, 1), tune.randint(0, 9), tune.choice([...])"
+        )
+    for key, part in _parts(space):
+        check_native(part, who, library, inside(name, key))
+
+
+def _parts(space: Any) -> list[tuple[Any, Any]]:
+    if isinstance(space, Mapping):
+        return list(space.items())
+    if isinstance(space, Categorical):
+        space = space.categories
+    return list(enumerate(space)) if isinstance(space, (list, tuple)) else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedPoint:
+    """A config that was tried elsewhere; `values` is None if it failed."""
+
+    config: Mapping[str, Any]
+    values: tuple[Any, ...] | None
+    pruned: bool = False
+    steps: tuple[float, ...] = ()
+
+    def call(self) -> Call:
+        """The call that adds it."""
+        failed = self.values is None
+        more = {"error": failed, "pruned": self.pruned, "intermediate_values": list(self.steps)}
+        return "add_evaluated_point", (dict(self.config), list(self.values or ())), more
+
+
+@dataclass(slots=True, kw_only=True)
+class SearchRun:
+    """The state of one `fit()`. Only the journal stores it."""
+
+    goal: SearchGoal
+    terms: AssignmentCodec
+    study: Study
+    seed: int
+    points: list[Assignment]
+    number: int = 0
+    suggested: int = 0
+    is_seen: bool = False
+    asked: dict[str, tuple[Query, Assignment]] = field(default_factory=dict)
+    ended: list[EndedTrial] = field(default_factory=list)
+
+    def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
+        self.study.tell(query, assignment, losses)
+        self.ended.append(EndedTrial(values=assignment, losses=losses, pruned=query.pruned))
+
+    def query(self, trial_id: str = "", *, pruned: bool = False) -> Query:
+        seed = int(random.Random(f"{self.seed}/{self.number}").random() * 2**32)
+        return Query(
+            number=self.number,
+            seed=seed,
+            trial_id=trial_id,
+            is_given=not trial_id or self.suggested < len(self.points),
+            pruned=pruned,
+        )
+
+    def take(self, query: Query, assignment: Assignment) -> Assignment:
+        assignment = self.study.take(query, assignment) or assignment
+        self.note(query, assignment)
+        return assignment
+
+    def skip(self) -> None:
+        self.number += 1
+        self.suggested += 1
+
+    def note(self, query: Query, assignment: Assignment) -> None:
+        self.number += 1
+        if query.trial_id:
+            self.suggested += 1
+            self.asked[query.trial_id] = (query, assignment)
