@@ -185,6 +185,7 @@ class Run:
         return self.is_given_up
 
     def summary(self, facts: RunFacts) -> Summary:
+        now = wall_time()
         if self._controller is None:
             # Until a restore has begun, the machine has the state of the previous incarnation.
             summary = self._summarizer.summarize(facts=facts, now=self.machine.now)
@@ -194,8 +195,15 @@ class Run:
             # Until there is a node, nothing else can be done.
             waiting = self._waiting
             phase = "" if waiting else self._phase
-            return replace(summary, ending="", phase=phase, waiting=waiting, nodes=None)
-        now = wall_time()
+            elapsed_s = facts.elapsed_s(now, summary.elapsed_s)
+            return replace(
+                summary,
+                ending="",
+                phase=phase,
+                waiting=waiting,
+                nodes=None,
+                elapsed_s=elapsed_s,
+            )
         summary = self._summarizer.summarize(facts=facts, now=now, storage=self._storage_age())
         return replace(
             summary,

@@ -83,7 +83,7 @@ class Summarizer:
         rows = _with_same_params(rows, shown)
         counts = Counter(trial.shown_status for trial in alive) + ended.counts
         total = self._total(facts)
-        elapsed_s = _elapsed(machine, now)
+        active_s = _active(machine, now)
         share, left_s = self._remaining.estimate(alive, ended, total, now)
         return Summary(
             name=facts.name,
@@ -101,8 +101,8 @@ class Summarizer:
                 ended.causes,
                 log_names_of(machine.spec.options.get("log_to_file", False)),
             ),
-            elapsed_s=elapsed_s,
-            left_s=_within_budget(left_s, elapsed_s, machine.spec.budget_s),
+            elapsed_s=facts.elapsed_s(now, active_s),
+            left_s=_within_budget(left_s, active_s, machine.spec.budget_s),
             share=share,
             early=ended.early,
             scheduler=ended.decided.and_of(alive).line(machine.spec),
@@ -217,7 +217,7 @@ def summary_of(
     )
 
 
-def _elapsed(machine: Machine, now: float) -> float:
+def _active(machine: Machine, now: float) -> float:
     waited = now - machine.now if machine.now and not machine.finished else 0.0
     return machine.active_s + max(0.0, waited)
 
@@ -392,8 +392,8 @@ def _path(facts: RunFacts, trial: Trial, name: str, error: Failure) -> str:
     return path_of(below, facts.local_path, facts.path, on_node=bool(error.node))
 
 
-def _within_budget(left_s: float | None, elapsed_s: float, budget_s: float | None) -> float | None:
+def _within_budget(left_s: float | None, active_s: float, budget_s: float | None) -> float | None:
     if budget_s is None:
         return left_s
-    until_budget_s = max(0.0, budget_s - elapsed_s)
+    until_budget_s = max(0.0, budget_s - active_s)
     return until_budget_s if left_s is None else min(left_s, until_budget_s)

@@ -205,7 +205,8 @@ class RunFacts:
     had failed before this restore; None if the run is new. `command` resumes it in a shell, "" if
     none can; `trainable` names the script's function for it, "" if nothing does. `again`: the
     command that made this call, "" for a script. `is_over`: the run was finished before, and runs
-    no trial.
+    no trial. `began_at` is when the user called `fit()`, and `before_s` how long the run had
+    worked before.
     """
 
     name: str
@@ -218,3 +219,12 @@ class RunFacts:
     trainable: str = ""
     again: str = ""
     is_over: bool = False
+    began_at: float | None = None
+    before_s: float = 0.0
+
+    def elapsed_s(self, now: float, active_s: float) -> float:
+        """How long the user has waited for the run; `active_s`, the time in its records, leaves
+        out its start and its end."""
+        if self.is_over or self.began_at is None:
+            return active_s
+        return self.before_s + max(0.0, now - self.began_at)

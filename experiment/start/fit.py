@@ -47,6 +47,7 @@ from holdfast.experiment.records.place import (
     restore_call,
     split,
 )
+from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.pareto import goals_text
 from holdfast.experiment.results.read_experiment import ReadExperiment
@@ -125,7 +126,7 @@ def _fit(
     opened: OpenedExperiment,
 ) -> ResultGrid:
     """Plan and run under the experiment's lock."""
-    place, run_config = opened.place, request.run
+    place, run_config, began_at = opened.place, request.run, wall_time()
     with ExitStack() as stack:
         try:
             has_nodes = host_resources.cluster is not None
@@ -150,10 +151,12 @@ def _fit(
             name, content = request.record
             write_atomic(place.layout.root / name, content)
         plan = plan_run(request, settings, host_resources, opened, lock, view)
-        return _run(request, plan, view, place.name)
+        return _run(request, plan, view, place.name, began_at)
 
 
-def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> ResultGrid:
+def _run(
+    request: Request, plan: RunPlan, view: ProgressView, name: str, began_at: float
+) -> ResultGrid:
     facts = RunFacts(
         name=name,
         path=plan.location.public,
@@ -165,6 +168,8 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         again=request.command,
         trainable=name_for_shell(request.trainable),
         is_over=not plan.runs_trials,
+        began_at=began_at,
+        before_s=plan.machine.active_s,
     )
     run = Run(plan)
     if request.run.progress_reporter is not None:

@@ -259,6 +259,13 @@ def test_elapsed_time_is_that_in_which_the_experiment_was_alive() -> None:
     assert look(run, now=500.0).elapsed_s == 30.0
 
 
+def test_the_time_shown_is_what_the_user_has_waited_with_start_and_end() -> None:
+    facts = replace(FACTS, began_at=100.0, before_s=20.0)
+    assert facts.elapsed_s(130.0, active_s=3.0) == 50.0
+    assert facts.elapsed_s(90.0, active_s=3.0) == 20.0, "the clock was set back"
+    assert replace(facts, is_over=True).elapsed_s(130.0, active_s=3.0) == 3.0
+
+
 def test_nothing_is_estimated_before_a_trial_has_finished_or_without_a_total() -> None:
     run = machine()
     add(run, Status.RUNNING, {"acc": 1})
