@@ -66,13 +66,19 @@ def runtime_env_of(given: Mapping[str, Any] | RuntimeEnv | None, *, where: str) 
     if not isinstance(given, Mapping):
         raise InvalidConfig(f"{where} must be a dict, not a {type(given).__name__}")
     for key in given:
-        if key not in (*_KNOWN, *_MOOT):
-            reason = _WHY.get(key, f"use {' or '.join(_KNOWN)}")
+        if reason := why_refused(key):
             raise InvalidConfig(f"{where}: {key!r} is not supported: {reason}")
     return RuntimeEnv(
         env_vars=_env_vars(given.get("env_vars"), where),
         working_dir=_working_dir(given.get("working_dir"), where),
     )
+
+
+def why_refused(key: object) -> str:
+    """The reason for which a key of a runtime_env is refused; "" for one that is not."""
+    if key in (*_KNOWN, *_MOOT):
+        return ""
+    return _WHY.get(str(key), f"use {' or '.join(_KNOWN)}")
 
 
 def _env_vars(variables: Any, where: str) -> dict[str, str]:

@@ -84,6 +84,22 @@ def test_an_import_whose_error_the_script_expects_is_not_missing() -> None:
     assert set(found("from ray.tune.old import X")) == {"ray.tune.old.X"}
 
 
+def test_what_replaces_an_import_counts_only_if_the_import_fails_here() -> None:
+    text = "try:\n    from ray import tune\nexcept ImportError:\n    tune = None\ntune.nothing()"
+    assert found(text)["ray.tune.nothing"].state.kind == "missing"
+    text = (
+        "try:\n    from ray.tune.old import run\nexcept ImportError:\n    from ray.tune import run"
+    )
+    assert set(found(f"{text}\nrun(print)")) == {"ray.tune.run"}
+
+
+def test_what_a_runtime_env_cannot_have_is_missing() -> None:
+    env = "{'pip': ['torch'], 'env_vars': {'A': '1'}, 'excludes': []}"
+    names = found(f"import ray\nray.init(runtime_env={env})")
+    missing = {name for name, one in names.items() if one.state.kind == "missing"}
+    assert missing == {"ray.init(runtime_env.pip=)"}
+
+
 def test_a_star_imports_all_names() -> None:
     assert set(
         found("from ray.tune import *\nTuner(print, param_space={'x': uniform(0, 1)})")

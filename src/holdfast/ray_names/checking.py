@@ -9,11 +9,12 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.context import report
-from holdfast.ray_names.finder import RAY, Names, is_served
+from holdfast.ray_names.finder import RAY, Names
 from holdfast.ray_names.missing import NOT_YET, package_of
 from holdfast.ray_names.placeholder import Placeholder
-from holdfast.ray_names.reading import Dotted, Used, module_in, read
+from holdfast.ray_names.reading import Dotted, Used, can_be_imported, module_in, read
 from holdfast.ray_names.states import State, parameter_text, state_of
+from holdfast.trial.runtime_env import why_refused
 from holdfast.unknown_keywords import advice
 
 _UNKNOWN = State(kind="missing", text="holdfast has no such name", section=NOT_YET)
@@ -41,26 +42,21 @@ def check(text: str | bytes, file: str) -> list[Finding]:
 def _findings(used: Used) -> Iterator[Finding]:
     for name, lines in used.names.items():
         if (state := _state(name)) is not None:
-            yield Finding(name=_shown(name), state=state, lines=_in_order(lines))
+            yield Finding(name=_shown(name), state=state, lines=sorted(set(lines)))
     for name, lines in used.imported.items():
         if any(one[: len(name)] == name for one in used.names):
             continue
         if (state := _state(name)) is not None and state.kind == "missing":
-            # The import of a module that is not there fails at once.
-            fails = not is_served(".".join(name[:-1])) or state is _UNKNOWN
+            fails = not can_be_imported(name)
             yield Finding(name=_shown(name), state=state, lines=lines, is_used=fails)
     for (name, keyword), lines in used.keywords.items():
         if (state := _keyword_state(name, keyword)) is not None:
             shown = f"{_shown(name)}({keyword}=)"
-            yield Finding(name=shown, state=state, lines=_in_order(lines))
+            yield Finding(name=shown, state=state, lines=sorted(set(lines)))
 
 
 def _shown(name: Dotted) -> str:
     return ".".join((RAY, *name))
-
-
-def _in_order(lines: Sequence[int]) -> list[int]:
-    return sorted(set(lines))
 
 
 def _state(name: Dotted) -> State | None:
@@ -94,14 +90,16 @@ def object_of(path: str, name: str) -> Any:
 
 def _keyword_state(name: Dotted, keyword: str) -> State | None:
     """The state of a keyword of a call; None for one that is there."""
+    if setting := keyword.partition("runtime_env.")[2]:
+        why, section = why_refused(setting), "shared-objects-and-runtime_env"
+        return State(kind="missing", text=why, section=section) if why else None
     path, rest = module_in(name)
     found: Any = object_of(path, rest[0]) if rest else None
     for part in rest[1:]:
         found = getattr(found, part, None)
     parameters = _parameters(found)
-    if found is report:  # of older scripts, in which each metric is a keyword
-        return None
-    if parameters is None or keyword in parameters:
+    # In older scripts each metric is a keyword of report().
+    if parameters is None or keyword in parameters or found is report:
         return None
     text = parameter_text(path, rest[0], keyword) or advice(rest[-1], keyword)
     use = text[0].lower() + text[1:] if text.startswith("Use ") else f"use {text}" if text else ""
@@ -112,8 +110,6 @@ def _keyword_state(name: Dotted, keyword: str) -> State | None:
 
 def _parameters(called: Any) -> set[str] | None:
     """The names of its parameters; None if any, or if they are not known."""
-    if called is None or isinstance(called, str):
-        return None
     try:
         parameters = inspect.signature(called).parameters
     except (TypeError, ValueError):

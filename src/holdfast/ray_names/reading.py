@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
+from types import ModuleType
 
 from holdfast.dataclass import dataclass
 from holdfast.ray_names.finder import RAY, Names, is_served
@@ -45,6 +46,7 @@ class _Reader(ast.NodeVisitor):
         self._scopes: list[dict[str, Dotted | None]] = [{}]
         self._later: list[Callable[[], None]] = []
         self._expects_errors = 0
+        self._failed = 0  # imports that do
 
     def read(self, tree: ast.Module) -> None:
         self.visit(tree)
@@ -112,17 +114,24 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Try(self, node: ast.Try) -> None:
         expects = any(_catches_import_error(handler) for handler in node.handlers)
+        failed = self._failed
         self._expects_errors += expects
         for line in node.body:
             self.visit(line)
         self._expects_errors -= expects
-        for part in (*node.handlers, *node.orelse, *node.finalbody):
+        bound = self._scopes[-1].copy()
+        for handler in node.handlers:
+            self.visit(handler)
+        if self._failed == failed:  # the handlers do not run
+            self._scopes[-1].update(bound)
+        for part in (*node.orelse, *node.finalbody):
             self.visit(part)
 
     def _bind(self, name: str, meaning: Dotted | None) -> None:
         self._scopes[-1][name] = meaning
 
     def _note_import(self, name: Dotted, line: int) -> None:
+        self._failed += not can_be_imported(name)
         if not self._expects_errors:
             self.used.imported[name].append(line)
 
@@ -155,8 +164,8 @@ class _Reader(ast.NodeVisitor):
         called = self._meaning(node.func)
         if called is not None:
             for keyword in node.keywords:
-                if keyword.arg is not None:
-                    self.used.keywords[called, keyword.arg].append(keyword.value.lineno)
+                for name in _keywords_of(keyword):
+                    self.used.keywords[called, name].append(keyword.value.lineno)
 
     def _note_use(self, node: ast.Name | ast.Attribute) -> None:
         meaning = self._meaning(node)
@@ -180,6 +189,27 @@ def module_in(name: Dotted) -> tuple[str, Dotted]:
     while count < len(name) and is_served(".".join(name[: count + 1])):
         count += 1
     return ".".join(name[:count]), name[count:]
+
+
+def can_be_imported(name: Dotted) -> bool:
+    """True if the import of a name below `ray` works here; its use may still fail."""
+    path = ".".join(name[:-1])
+    if not is_served(path) or is_served(".".join(name)):
+        return is_served(path)
+    try:
+        Names(RAY, path).get(ModuleType(RAY), name[-1])
+    except (AttributeError, ImportError) as error:
+        return isinstance(error, ImportError)  # of its library, which is not installed
+    return True
+
+
+def _keywords_of(keyword: ast.keyword) -> Iterator[str]:
+    """Its name; those of a dict for `runtime_env` follow, as in `runtime_env.pip`."""
+    if keyword.arg is not None:
+        yield keyword.arg
+    if keyword.arg == "runtime_env" and isinstance(keyword.value, ast.Dict):
+        keys = [key.value for key in keyword.value.keys if isinstance(key, ast.Constant)]
+        yield from (f"runtime_env.{key}" for key in keys if isinstance(key, str))
 
 
 def _defaults(arguments: ast.arguments) -> list[ast.expr]:

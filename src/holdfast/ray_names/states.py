@@ -39,9 +39,10 @@ _ALSO: Final = {"air": "train", "train.base_trainer": "train", "tune.experiment"
 @cache
 def differences() -> Mapping[str, State]:
     found: dict[str, State] = {}
-    for section, names, text in DIFFERENCES:
-        for name in names.split():
-            found.setdefault(name, State(kind="differs", text=text, section=section))
+    for section, entries in DIFFERENCES.items():
+        for names, text in entries:
+            for name in names.split():
+                found.setdefault(name, State(kind="differs", text=text, section=section))
     return found
 
 
