@@ -74,7 +74,8 @@ def test_a_grid_takes_every_list_of_values() -> None:
     assert space("{values: [1, 2]}", is_grid=True) == tune.grid_search([1, 2])
     assert space("{parameters: {y: {values: [1]}}}", is_grid=True) == {"y": tune.grid_search([1])}
     assert space("{value: 7}", is_grid=True) == 7
-    for text in ("{min: 1, max: 5}", "{uniform: [0, 1]}", "{choice: [1]}"):
+    assert space("{min: 3, max: 5}", is_grid=True) == tune.grid_search([3, 4, 5])
+    for text in ("{min: 1, max: 5.5}", "{uniform: [0, 1]}", "{choice: [1]}"):
         with pytest.raises(InvalidConfig, match="has no grid"):
             space(text, is_grid=True)
 

@@ -56,6 +56,17 @@ def test_names_are_text_and_aliases_repeat_what_they_name() -> None:
     assert yaml(text) == {key: ["a", {"b": 2}] for key in ("1", "true", "null")}
 
 
+def test_a_table_is_merged_below_what_stands_beside_it() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {x: 2, z: 2}\nc: {<<: [*a, *b], y: 3}\nd: {'<<': *a}"
+    found = read(text, "s.yaml", ".yaml").plain()
+    assert found["c"] == {"x": 1, "y": 3, "z": 2}
+    assert found["d"] == {"<<": {"x": 1, "y": 1}}
+    with pytest.raises(InvalidConfig, match=r"s\.yaml:2: b: must be a table"):
+        read("a: &a 1\nb: {<<: *a}", "s.yaml", ".yaml")
+    with pytest.raises(InvalidConfig, match="nested more than"):
+        read("a: &a {<<: *a}", "s.yaml", ".yaml")
+
+
 def test_each_value_knows_its_line_and_path() -> None:
     node = read("a: 1\nb:\n  c:\n    - x\n    - {d: 5}\n", "s.yaml", ".yaml")
     inner = node.value["b"].value["c"].value[1].value["d"]

@@ -195,7 +195,7 @@ def test_a_command_without_placeholders_is_noticed() -> None:
         ("run_cap: 3\nearly_terminate: {min_iter: 3}", "type is missing: hyperband"),
         (
             "run_cap: 3\nearly_terminate: {type: hyperband, strict: true}",
-            "strict: is unknown here",
+            "strict: is not supported. Remove it",
         ),
         (
             "run_cap: 3\nresources: {memory: much}",

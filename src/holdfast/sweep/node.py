@@ -60,12 +60,17 @@ class Node:
     def is_table(self) -> bool:
         return isinstance(self.value, dict)
 
-    def table(self, known: Sequence[str] | None = None) -> Mapping[str, Node]:
-        """Its values by name. Raises InvalidConfig unless it is a table, with `known` names."""
+    def table(
+        self, known: Sequence[str] | None = None, instead: Mapping[str, str] | None = None
+    ) -> Mapping[str, Node]:
+        """Its values by name. Raises InvalidConfig unless it is a table, with `known` names;
+        `instead` has advice for others."""
         if not isinstance(self.value, dict):
             self.fail(f"must be a table of names and values, not {self.shown}")
         for name, node in self.value.items():
             if known is not None and name not in known:
+                if instead and name in instead:
+                    node.fail(f"is not supported. {instead[name]}")
                 near = near_text([name], dict.fromkeys(known))
                 node.fail(f"is unknown here.{near} Known: {', '.join(known)}")
         return self.value

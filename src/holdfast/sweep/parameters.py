@@ -7,26 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.sweep.node import Node
+from holdfast.sweep.reading import MOST_VALUES
 from holdfast.trial import space
 from holdfast.trial.domains import Normal
 
 _WANDB = ("value", "values", "distribution", "min", "max", "q", "mu", "sigma", "probabilities")
 _OURS: Mapping[str, Callable[..., Any]] = {
-    "uniform": space.uniform,
-    "quniform": space.quniform,
-    "loguniform": space.loguniform,
-    "qloguniform": space.qloguniform,
-    "randint": space.randint,
-    "qrandint": space.qrandint,
-    "lograndint": space.lograndint,
-    "qlograndint": space.qlograndint,
-    "randn": space.randn,
-    "qrandn": space.qrandn,
+    name: getattr(space, name)
+    for name in (
+        *("uniform", "quniform", "loguniform", "qloguniform", "randint", "qrandint"),
+        *("lograndint", "qlograndint", "randn", "qrandn"),
+    )
 }
-_OF_LISTS: Mapping[str, Callable[..., Any]] = {
-    "choice": space.choice,
-    "grid_search": space.grid_search,
-}
+_OF_LISTS = {"choice": space.choice, "grid_search": space.grid_search}
 _WORDS = (*_WANDB, *_OURS, *_OF_LISTS, "parameters")
 
 
@@ -89,7 +82,7 @@ def _wandb(node: Node, table: Mapping[str, Node], *, is_grid: bool) -> Any:
     if not table:
         node.fail("is empty: write value, values, or min and max")
     kind = _distribution(node, table)
-    if is_grid and kind not in ("constant", "categorical"):
+    if is_grid and kind not in ("constant", "categorical", "int_uniform"):
         node.fail(f"{kind} has no grid: with method grid, every parameter has values")
     needed, optional = _NEEDS[kind]
     for name, given in table.items():
@@ -104,8 +97,17 @@ def _wandb(node: Node, table: Mapping[str, Node], *, is_grid: bool) -> Any:
             table["values"].items()
             values = table["values"].plain()
             return space.grid_search(values) if is_grid else space.choice(values)
+        if is_grid:
+            return space.grid_search(_between(*(table[name].whole() for name in _BOUNDS)))
         numbers = {n: g.number() for n, g in table.items() if n != "distribution"}
         return _MAKE[kind](**{_ARGUMENTS.get(name, name): n for name, n in numbers.items()})
+
+
+def _between(low: int, high: int) -> list[int]:
+    """The whole numbers that a grid of int_uniform has, as in W&B."""
+    if not low <= high < low + MOST_VALUES:
+        raise ValueError(f"{low} to {high} is not a grid of 1 to {MOST_VALUES:,} values")
+    return list(range(low, high + 1))
 
 
 def _distribution(node: Node, table: Mapping[str, Node]) -> str:
@@ -127,13 +129,10 @@ _BOUNDS = ("min", "max")
 _NEEDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "constant": (("value",), ()),
     "categorical": (("values",), ()),
-    "uniform": (_BOUNDS, ()),
-    "q_uniform": (_BOUNDS, ("q",)),
-    "int_uniform": (_BOUNDS, ()),
-    "log_uniform": (_BOUNDS, ()),
-    "log_uniform_values": (_BOUNDS, ()),
-    "q_log_uniform": (_BOUNDS, ("q",)),
-    "q_log_uniform_values": (_BOUNDS, ("q",)),
+    **dict.fromkeys(
+        ("uniform", "int_uniform", "log_uniform", "log_uniform_values"), (_BOUNDS, ())
+    ),
+    **dict.fromkeys(("q_uniform", "q_log_uniform", "q_log_uniform_values"), (_BOUNDS, ("q",))),
     "normal": ((), ("mu", "sigma")),
     "q_normal": ((), ("mu", "sigma", "q")),
 }

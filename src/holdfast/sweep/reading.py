@@ -1,8 +1,8 @@
 """Reads YAML, JSON and TOML as data, with the line of each value where the format gives it.
 
 Scalars of YAML are read by the core schema of YAML 1.2: `1e-4` is a number, and `no`, `on` and
-`2024-01-01` are text. Other tags than this schema's are refused. Size, depth and aliases are
-limited.
+`2024-01-01` are text. `<<` merges tables, as in YAML 1.1. Other tags than this schema's are
+refused. Size, depth and aliases are limited.
 """
 
 from __future__ import annotations
@@ -192,16 +192,21 @@ class _Builder:
 
     def _table(self, found: Any, path: str, depth: int) -> dict[str, Node]:
         table: dict[str, Node] = {}
+        merged: dict[str, Node] = {}
         for key, item in found.value:
             line = key.start_mark.line + 1
             place = Node(value=None, file=self._file, line=line, path=path)
             if key.id != "scalar" or key.tag not in ("", f"{_TAG}str"):
                 place.fail("a name must be text")
+            if key.value == "<<" and key.style is None:
+                for one in reversed(item.value if item.id == "sequence" else [item]):
+                    merged |= self.of_yaml(one, path, line, depth + 1).table()
+                continue
             if key.value in table:
                 first = table[key.value].line
                 place.fail(f"{key.value!r:.60} is there twice, also in line {first}")
             table[key.value] = self.of_yaml(item, _below(path, key.value), line, depth + 1)
-        return table
+        return {**merged, **table}
 
     def _checked(self, node: Node, depth: int) -> Node:
         self._left -= 1

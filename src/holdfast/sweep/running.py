@@ -42,6 +42,8 @@ class OpenedSweep:
         sweep = self.sweep
         if sweep.cluster is not None:
             holdfast.init(cluster=sweep.cluster)
+        else:
+            self.examples(1)  # refuses what no trial could run; nodes have their own environment
         tuner = Tuner(
             sweep.trainable,
             param_space=sweep.space,

@@ -34,6 +34,14 @@ KNOWN = (
     *("max_concurrent", "resources", "stop", "time_budget_s", "failure", "checkpoint"),
     *("metrics", "strict", "grace_s", "storage_path", "cluster", "verbose", *_IGNORED),
 )
+# Of W&B, and without a counterpart.
+_INSTEAD: Mapping[str, str] = {
+    **dict.fromkeys(("job", "image_uri"), "Say with command what a trial runs"),
+    "launch": "Say with cluster where trials run",
+    "controller": "Remove it: the command that runs the sweep is its controller",
+    "target": "Use stop for a trial, num_samples or time_budget_s for the sweep",
+    "strict": "Remove it: eta says how many trials go on",
+}
 _METHODS = ("random", "grid", "bayes")
 _MODES = {"minimize": "min", "maximize": "max", "min": "min", "max": "max"}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -58,7 +66,7 @@ class Sweep:
 
 def sweep_of(file: Node, here: Path) -> Sweep:
     """Check a file that lies in the folder `here`. Raises InvalidConfig, naming the line."""
-    table = file.table(KNOWN)
+    table = file.table(KNOWN, _INSTEAD)
     is_grid = "method" in table and table["method"].choice(*_METHODS) == "grid"
     if "parameters" not in table:
         file.fail("parameters is missing: the values that the trials differ in")
@@ -221,7 +229,7 @@ def _goal(table: Mapping[str, Node]) -> tuple[str | None, Any]:
     node = table.get("metric")
     if node is None:
         return None, None
-    goal = node.table(("name", "goal", "mode"))
+    goal = node.table(("name", "goal", "mode"), _INSTEAD)
     for name in ("name", "goal"):
         if name not in goal and not (name == "goal" and "mode" in goal):
             node.fail(f"{name} is missing: {{name: loss, goal: minimize}}")
@@ -269,7 +277,7 @@ def _scheduler(table: Mapping[str, Node]) -> Any:
 
 def _bandit(early: Node) -> Any:
     """W&B's early_terminate: hyperband, which stops as ASHA does."""
-    rule = early.table(_BANDIT)
+    rule = early.table(_BANDIT, _INSTEAD)
     if "type" not in rule:
         early.fail("type is missing: hyperband")
     rule["type"].choice("hyperband")
