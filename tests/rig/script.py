@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -281,11 +282,14 @@ class UserScript:
 
     def left(self, within_s: float = _ENDS_WITHIN_S) -> list[Process]:
         """The processes that still live after this many seconds."""
-        for process in self.processes():
-            process.ends(within_s)
-            os.close(process.pidfd)
-        _wait_for_exiting()
-        return self.processes()
+        ends_by = time.monotonic() + within_s
+        # A process whose program is just being replaced (execve) is not seen at the first look.
+        while (found := self.processes()) and (left_s := ends_by - time.monotonic()) > 0:
+            for process in found:
+                process.ends(left_s)
+                os.close(process.pidfd)
+            _wait_for_exiting()
+        return found
 
     def notes(self) -> list[dict[str, Any]]:
         """The notes in order, without a line that a crash has cut off."""
