@@ -526,3 +526,41 @@ def test_an_error_that_is_too_large_keeps_its_type_and_both_ends(fit: Any) -> No
     assert "its __str__ did not end" in failures["held"].message
     for way in ("metric", "key"):
         assert "its __repr__ did not end within 0.3 s" in failures[way].message
+
+
+# -- a launcher that would start the script again -------------------------------------------------
+
+
+LAUNCHER = """
+class _SubprocessScriptLauncher:
+    def launch(self):
+        self._call_children_scripts()
+
+    def _call_children_scripts(self):
+        print("the script starts again")
+"""
+
+
+def test_the_launcher_of_lightning_is_refused_with_what_works(
+    fit: Callable[..., tune.ResultGrid], tmp_path: Path
+) -> None:
+    """A package of its name and form stands in for Lightning."""
+    inner = "standin_fabric.strategies.launchers"
+    folder = tmp_path / "lib"
+    for at in range(1, 4):
+        package = folder.joinpath(*inner.split(".")[:at])
+        package.mkdir(parents=True, exist_ok=True)
+        (package / "__init__.py").touch()
+    (package / "subprocess_script.py").write_text(LAUNCHER)
+
+    def launching(config: dict[str, Any]) -> None:
+        import importlib
+
+        sys.path.insert(0, str(folder))
+        found = importlib.import_module(f"{inner}.subprocess_script")
+        found._SubprocessScriptLauncher().launch()
+
+    (result,) = fit(launching)
+    assert "the script starts again" not in Path(result.path, "stdout").read_text()
+    told = str(result.error)
+    assert all(way in told for way in ("ddp_spawn", "ddp_fork", "TorchTrainer")), told

@@ -240,6 +240,25 @@ def test_reports_are_whole_where_two_processes_print(
     assert losses(result) == [1] * 1000
 
 
+RANKS_OF_TORCHRUN = """
+import os
+rank = int(os.environ["RANK"])
+for i in range(100):
+    print("holdfast:", '{"rank": %d, "i": %d}' % (rank, i))
+"""
+
+
+def test_no_row_that_ranks_of_torchrun_print_is_lost(fit: Fit, tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS_OF_TORCHRUN)
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    (result,) = fit(tune.CommandTrainable([*words, str(tmp_path / "ranks.py")], name="train"))
+    assert result.error is None
+    reported = [(row["rank"], row["i"]) for row in rows(result)]
+    assert [i for rank, i in reported if rank == 0] == list(range(100))
+    assert [i for rank, i in reported if rank == 1] == list(range(100))
+    assert "could not be read" not in output(result, "stderr")
+
+
 def test_lines_that_seem_to_be_reports_are_counted(fit: Fit) -> None:
     source = """
 print('holdfast: loss=1')

@@ -140,6 +140,25 @@ def test_all_that_is_logged_is_reported_at_the_hooks_that_one_names(tmp_path: Pa
     assert all({"loss", "val_loss"} <= row.keys() for row in rows)
 
 
+def of_two_devices(config: dict[str, Any]) -> None:
+    trainer = pl.Trainer(devices=2, strategy=config["strategy"], **QUIET)
+    trainer.fit(Line(config), samples())
+    tune.report({"ranks": trainer.world_size})
+
+
+@pytest.mark.parametrize("strategy", ["auto", "ddp"])
+def test_a_trainer_that_would_start_the_script_again_is_told_what_works(
+    tmp_path: Path, strategy: str
+) -> None:
+    (result,) = tune.Tuner(
+        of_two_devices,
+        param_space={"strategy": strategy},
+        run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    told = str(result.error)
+    assert all(way in told for way in ("ddp_spawn", "ddp_fork", "TorchTrainer")), told
+
+
 @pytest.mark.parametrize("unsuited", [{"on": "epoch_end"}, {"metrics": 3}])
 def test_an_unknown_hook_or_metric_is_refused(unsuited: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match=r"epoch_end|metrics=3"):

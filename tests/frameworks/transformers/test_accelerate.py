@@ -11,7 +11,7 @@ import torch
 
 from holdfast import train
 from holdfast.train.huggingface.transformers import TrainReportCallback, prepare_trainer
-from holdfast.train.torch import TorchTrainer
+from holdfast.train.torch import TorchConfig, TorchTrainer
 from holdfast.trial.errors import InvalidConfig
 from tests.frameworks.example import Example, marks, rows
 from tests.rig.bench import Bench
@@ -75,3 +75,30 @@ def test_a_trainer_that_would_train_alone_is_refused(tmp_path: Path) -> None:
     told = r"with 1 processes, its trial has 2 ranks"
     with pytest.raises(train.TrainingFailedError, match=told):
         trainer.fit()
+
+
+def ending(config: dict[str, Any]) -> None:
+    """Ends with the call with which scripts of Accelerate end."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    bare = torch.nn.Linear(1, 1)
+    made = accelerator.prepare(bare, torch.optim.SGD(bare.parameters(), lr=0.1))
+    accelerator.backward(made[0](torch.ones(2, 1)).sum())
+    made[1].step()
+    train.report({"ranks": accelerator.num_processes})
+    accelerator.end_training()
+
+
+@pytest.mark.parametrize("init_process_group", [True, False])
+def test_end_training_at_the_end_of_the_loop_fails_nothing(
+    tmp_path: Path, init_process_group: bool
+) -> None:
+    result = TorchTrainer(
+        ending,
+        torch_config=TorchConfig(init_process_group=init_process_group),
+        scaling_config=train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1}),
+        run_config=train.RunConfig(storage_path=str(tmp_path), name="run", verbose=0),
+    ).fit()
+    assert (result.error, result.stop_reason) == (None, "finished")
+    assert [row["ranks"] for row in result.rows()] == [2]
