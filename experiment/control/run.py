@@ -17,12 +17,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from holdfast.experiment.callbacks.messages import Level
+from holdfast.experiment.callbacks.messages import Level, Tell
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.ending import Ending, Working
-from holdfast.experiment.control.first_events import first_events, overdue_answers
 from holdfast.experiment.control.machine_use import MachineUse, machine_use
 from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.replay import history
 from holdfast.experiment.control.run_cluster import RunCluster
 from holdfast.experiment.control.services import (
     open_callbacks,
@@ -36,9 +36,11 @@ from holdfast.experiment.progress.retry_messages import Retries, Retry
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.wording import retry_text
+from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.steering.desk import Desk
 from holdfast.experiment.steering.socket import keep_socket
+from holdfast.experiment.uploads.unrecorded_checkpoints import found_again, found_notice
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.main_module import Script
 from holdfast.experiment.worker.objects import ObjectRef, check_exist, collecting_references
@@ -48,10 +50,11 @@ from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
+from holdfast.scheduler.events import Begun, Event, StopperAnswered
 from holdfast.scheduler.placing import search_text
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import wait_at_most
-from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.errors import TuneError
 
 ENTRY = "holdfast.experiment.worker.host:HOST"
@@ -459,3 +462,37 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     return uvloop.new_event_loop()
+
+
+def first_events(plan: RunPlan, tell: Tell) -> list[Event]:
+    """The events to post before all others. `tell` is called with a message about each
+    checkpoint."""
+    if isinstance(plan.first, Begun):
+        return [plan.first]
+    lost = list(
+        lost_checkpoints(
+            plan.machine,
+            plan.layout,
+            is_remote=plan.remote is not None,
+            also_final=plan.first.errored == "resume" or plan.first.finished == "resume",
+        )
+    )
+    for event in lost:
+        tell(lost_notice(event.trial_id, event.index, event.reason), "loss")
+    found = list(found_again(plan.machine, plan.layout, lost, begins=plan.begins))
+    for one in found:
+        tell(found_notice(one), "warning")
+    return [*lost, *found, plan.first]
+
+
+async def overdue_answers(plan: RunPlan, controller: Controller) -> list[StopperAnswered]:
+    """Show the stopper the earlier reports. Returns its answers that the journal lacks."""
+    first, machine = plan.first, plan.machine
+    is_new = isinstance(first, Begun) or plan.spec.stop_number != machine.spec.stop_number
+    if plan.stopper is None or is_new or not plan.runs_trials:
+        return []
+    changes = history(
+        plan.layout.journal, Position(plan.begins), controller.journal_writer.position
+    )
+    answers = await controller.user_code.stopping.replay(changes, plan.spec.stop_number)
+    return [one for one in answers if machine.is_current(one.trial_id, one.attempt)]

@@ -7,29 +7,32 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import ray_path
+from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.run_nodes import NodeChanges, RunNodes
-from holdfast.experiment.control.scaling import ElasticSize
 from holdfast.experiment.control.services import keeper_settings
-from holdfast.experiment.control.shared_files import PackedFolder, shared_files
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.folder.settings import SHARE
 from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.engines import PlannedEngine
+from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules, size_text
 from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.experiment.worker.train_loop import LOOPBACK
+from holdfast.runtime.fleet.delivery import SharedFile
 from holdfast.runtime.fleet.facts import node_ip
+from holdfast.runtime.objects.object_folder import TemporaryFolder
 from holdfast.runtime.tasks import TaskScope
-from holdfast.scheduler.demand import demand
+from holdfast.scheduler.demand import Demand, demand
 from holdfast.scheduler.events import NodeLeaving, NodesSettled
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files import threads
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 _BEATS_S = 5.0
 # An engine gives a host so long to answer.
 _SETTLES_S = 60.0
+# Between two looks, at most and at least. Each counts the whole queue.
+_LOOK_S = 2.0
+_SHORTEST_LOOK_S = 0.1
 
 
 class RunCluster:
@@ -164,3 +170,88 @@ def _address(plan: RunPlan) -> str:
     if cluster is not None and cluster.controller_address is not None:
         return cluster.controller_address
     return LOOPBACK if isinstance(cluster, Local) else node_ip()
+
+
+class PackedFolder:
+    """The folder of the archives, made when it is needed."""
+
+    def __init__(self) -> None:
+        self._folder: TemporaryFolder | None = None
+
+    def file(self, name: str) -> Path:
+        """A path in it. Raises OSError."""
+        if self._folder is None:
+            self._folder = TemporaryFolder()
+        return Path(self._folder.path, name)
+
+    def remove(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+
+
+def shared_files(
+    plan: RunPlan,
+    references: Sequence[ObjectRef],
+    packed: PackedFolder,
+    look: Callable[[], None],
+    tell: Tell,
+) -> list[SharedFile]:
+    """Pack the `working_dir` and the script's own modules, and list the objects.
+
+    Agents on this machine need none of this. `look` is called before each file, and may raise.
+    Raises InvalidConfig for a folder that is too large, OSError.
+    """
+    if isinstance(plan.host_resources.cluster, Local):
+        return []
+    files = [SharedFile(name=ref.id, path=ref.path, use="object") for ref in references]
+    if references:
+        total = size_text(sum(ref.size_bytes for ref in references))
+        tell(f"sending objects of put() to each node: {len(references):,}, {total}", "info")
+    if folder := plan.environment.working_dir:
+        results = [plan.layout.root, plan.layout.root.parent]
+        package = pack_folder(
+            Path(folder), packed.file("working_dir.tar.gz"), without=results, look=look
+        )
+        tell(package.told(f"the working_dir {folder}"), "info")
+        files.append(SharedFile(name="directory", path=str(package.archive), use="directory"))
+    if names := own_modules(sys.modules):
+        package = pack_modules(sys.modules, packed.file("modules.tar.gz"), look=look)
+        tell(package.told(f"your modules {', '.join(names)}"), "info")
+        files.append(SharedFile(name="modules", path=str(package.archive), use="modules"))
+    return files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The number of nodes that the run wants now, and those to give back."""
+
+    count: int
+    surplus: tuple[str, ...] = ()
+
+
+class ElasticSize:
+    """The size of a cluster of one kind of nodes, from `least` to `most`. A node that has had no
+    work for `idle_s` seconds is given back."""
+
+    def __init__(self, least: int, most: int, *, idle_s: float) -> None:
+        self._least = least
+        self._most = most
+        self._idle_s = idle_s
+        self._idle_since: dict[str, float] = {}
+
+    @property
+    def look_s(self) -> float:
+        """The time between two looks."""
+        return min(_LOOK_S, max(_SHORTEST_LOOK_S, self._idle_s))
+
+    def look(self, demand: Demand, now: float) -> Scale:
+        """What follows from the `demand` at `now` (seconds, of any clock). A node that was given
+        back is not here any more, although its agent is still ending."""
+        here = demand.here
+        self._idle_since = {node: self._idle_since.get(node, now) for node in demand.idle}
+        wanted = min(self._most, max(self._least, sum(demand.wanted.values())))
+        rested = [n for n, since in self._idle_since.items() if now - since >= self._idle_s]
+        surplus = tuple(rested[: max(0, len(here) - wanted)])
+        # A node that is idle but not long enough still counts as wanted: it would come again.
+        return Scale(count=max(wanted, len(here) - len(surplus)), surplus=surplus)

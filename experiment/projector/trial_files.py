@@ -9,24 +9,55 @@ later rewrites the trial's files from the beginning.
 from __future__ import annotations
 
 import errno
+import json
+import os
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 
 from holdfast.experiment.folder.layout import (
+    ERROR,
+    EVENTS_SUFFIX,
+    OF_SCRIPT,
+    PARAMS,
+    PROGRESS,
+    RESULTS,
+    STDERR,
+    STDOUT,
     Layout,
+    is_trial_record,
 )
-from holdfast.experiment.projector.trial_record import TrialRecord
-from holdfast.experiment.records.file_notes import FileNotes, FilesNote
+from holdfast.experiment.projector import tensorboard
+from holdfast.experiment.projector.append_files import (
+    AppendFile,
+    EventCurves,
+    FileChanged,
+    ProgressTable,
+    Row,
+)
+from holdfast.experiment.records.file_notes import FileNotes, FilesNote, Mark, Written
 from holdfast.experiment.records.fold import failure_of
 from holdfast.experiment.records.rows import (
+    CONFIG,
+    encode,
     error_entry,
+    params_text,
+    result_row,
+    shown_config,
 )
+from holdfast.experiment.records.unrecorded_files import errors_until, rows_until
 from holdfast.scheduler.events import CheckpointLost, Event, Suggested
 from holdfast.scheduler.machine import Machine
+from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
+from holdfast.syncer.files.regular import NotRegular, read_regular
+from holdfast.trees import try_to_delete
+from holdfast.trial.encoding import Config
 from holdfast.trial.events import Committed, ConstraintViolated, Measured, Reported, Saved, Started
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import Status, Trial, TrialSpec
 
 # Events that do not change a trial's files. What an attempt has used is in its next row's curves.
 INVISIBLE = (Committed, CheckpointLost, ConstraintViolated, Measured)
+# The folder in which a trial's files are rewritten: a name that `durable.is_leftover` knows.
+_ASIDE = f"{TEMPORARY}{0:016x}"
 
 
 class TrialFiles:
@@ -206,3 +237,265 @@ class TrialFiles:
         """A trial whose files had ended has resumed: only the journal knows their content."""
         if trial_id not in self.behind:
             self.behind[trial_id] = OSError(errno.ESTALE, "resumed after its end", trial_id)
+
+
+class TrialRecord:
+    """The files of one trial, as far as they are written.
+
+    They may be in a folder aside while they are rewritten, and then replace those in the trial's.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        spec: TrialSpec,
+        kept: list[str],
+        *,
+        with_tensorboard: bool,
+        with_config: bool,
+    ) -> None:
+        """`kept` gets the places of files of the script's own that had the name of one of
+        these."""
+        self.folder = self._write_folder = folder
+        self._with_config = with_config
+        self._id = spec.trial_id.encode()
+        # What this trial's params.json has been so far.
+        self._texts: set[bytes] = set()
+        self._set_config(spec.config)
+        self._results = AppendFile(f"{folder}/{RESULTS}")
+        self._progress = ProgressTable(f"{folder}/{PROGRESS}")
+        self._errors = AppendFile(f"{folder}/{ERROR}")
+        self._curves = EventCurves(folder) if with_tensorboard else None
+        self._marks = {0: Mark()}
+        self._waiting: list[Row] = []
+        self.has_ended = False
+        self._kept = kept
+        # What the attempt had used before its next row; empty if that is not known anew.
+        self.usage: Mapping[str, float] = {}
+
+    def create(self, *, anew: bool) -> None:
+        if os.path.islink(self.folder):
+            raise NotRegular(errno.EINVAL, "it is a link, which may lead elsewhere", self.folder)
+        os.makedirs(self.folder, exist_ok=True)
+        if anew and any(map(_is_projection, os.listdir(self.folder))):
+            aside = f"{self.folder}/{_ASIDE}"
+            try_to_delete(aside)
+            os.mkdir(aside)
+            self._move(aside)
+        AppendFile(f"{self._write_folder}/{PARAMS}").append(self._params())
+
+    def adopt(self, trial: Trial) -> None:
+        """Copy the existing rows. The rows of result.json make up progress.csv as well."""
+        self.has_ended = trial.status.is_final
+        self._write_params_if_changed(trial)
+        if self._write_folder == self.folder:
+            return
+        lines, rows = rows_until(f"{self.folder}/{RESULTS}", trial.iteration)
+        self._results.append(b"".join(lines))
+        if CONFIG not in (trial.row or {}):  # then it is not a metric of the user's
+            rows = [{key: row[key] for key in row if key != CONFIG} for row in rows]
+        self._progress.add(rows)
+        self._errors.append(errors_until(f"{self.folder}/{ERROR}", trial))
+        if self._curves:
+            self._curves.adopt(self.folder, trial.iteration)
+
+    def note(self, trial: Trial) -> FilesNote | None:
+        """What `resume` needs to continue the files at this state of the trial; None if they are
+        not complete, or will not stay where they are."""
+        is_in_place = self._write_folder == self.folder and not self.has_ended
+        is_complete = self._progress.is_complete and not self._waiting
+        if not (is_in_place and is_complete and trial.config == self._config):
+            return None
+        curves = self._curves
+        return FilesNote(
+            trial_id=trial.trial_id,
+            results=self._results.written,
+            progress=self._progress.written,
+            rows=self._progress.rows,
+            errors=self._errors.written,
+            curves=curves.written if curves else Written(),
+            curves_at=curves.named_at if curves else 0,
+            emptied_at=curves.emptied_at if curves else 0,
+            marks=tuple(self._marks.values()),
+            usage=self.usage or None,
+        )
+
+    def resume(self, trial: Trial, note: FilesNote) -> None:
+        """Copy what the existing files had at this state of the trial. Raises OSError; FileChanged
+        if that is not what they begin with."""
+        if not note.is_possible:
+            raise FileChanged(self.folder)
+        self._write_params_if_changed(trial)
+        self._results.copy(self.folder, note.results)
+        self._progress.copy_rows(self.folder, note.progress, note.rows)
+        self._errors.copy(self.folder, note.errors)
+        if self._curves:
+            self._curves.copy_named(self.folder, note.curves, note.curves_at, note.emptied_at)
+        self._marks |= {mark.iteration: mark for mark in note.marks}
+        self.usage = note.usage or {}
+
+    def _write_params_if_changed(self, trial: Trial) -> None:
+        if trial.config != self._config:
+            self._check_params()
+            self._set_config(trial.config)
+            replace_file(f"{self._write_folder}/{PARAMS}", self._params())
+
+    def _check_params(self) -> None:
+        """Raises FileChanged if params.json is not as this has written it."""
+        path = f"{self._write_folder}/{PARAMS}"
+        if read_regular(path) != self._params():
+            raise FileChanged(path)
+
+    def _set_config(self, config: Config) -> None:
+        self._config = config
+        self._shown_config = shown_config(config)
+        self._texts.add(self._params())
+        self._line_end = "}\n"
+        if self._with_config:
+            self._line_end = f', "{CONFIG}": {encode(self._shown_config)}}}\n'
+
+    def _params(self) -> bytes:
+        return params_text(self._shown_config).encode()
+
+    def settle(self) -> None:
+        self._progress.finish()
+        if self._write_folder == self.folder:
+            return
+        made = os.listdir(self._write_folder)
+        for name in filter(_is_projection, os.listdir(self.folder)):
+            if not self._keep_if_scripts(name) and name not in made:
+                remove_file(f"{self.folder}/{name}")
+        for name in made:
+            os.replace(f"{self._write_folder}/{name}", f"{self.folder}/{name}")
+        os.rmdir(self._write_folder)
+        self._move(self.folder)
+
+    def _keep_if_scripts(self, name: str) -> bool:
+        """Give a file that only the trial's script can have written another name, as it writes
+        none of these: those of an earlier projector are like this one's, or name the trial."""
+        path = f"{self.folder}/{name}"
+        if name.endswith(EVENTS_SUFFIX):
+            return False
+        data = _read(path)
+        lines = data.splitlines()
+        is_begun = bool(lines) and b"trial_id" in lines[0]
+        if (
+            not data.strip(b"\0")  # a power cut leaves this of a file, too
+            or data in self._texts
+            or _read(f"{self._write_folder}/{name}").startswith(data)
+            or (name == ERROR and data.startswith(b"Attempt "))
+            or (is_begun and self._id in lines[-1])
+        ):
+            return False
+        kept, number = f"{path}{OF_SCRIPT}", 1
+        while is_begun and os.path.lexists(kept):  # it has rows of this one's before its own
+            number += 1
+            kept = f"{path}{OF_SCRIPT}-{number}"
+        os.replace(path, kept)
+        self._kept.append(kept)
+        return True
+
+    def _move(self, folder: str) -> None:
+        self._write_folder = folder
+        for file in (self._results, self._progress, self._errors, self._curves):
+            if file is not None:
+                file.move(folder)
+
+    def add(self, trial: Trial, event: Reported) -> None:
+        row = result_row(trial, with_config=False)
+        self._waiting.append(Row(row, event.iteration, event.timestamp, self.usage))
+        self.usage = {}
+
+    def mark(self, trial: Trial, iteration: int) -> None:
+        """Remember the sizes, to which the trial may be rolled back."""
+        self.flush()
+        curves = self._curves.size if self._curves else 0
+        self._marks[iteration] = Mark(
+            iteration=iteration,
+            results=self._results.size,
+            rows=self._progress.rows,
+            curves=curves,
+        )
+        if len(self._marks) > 2 * len(trial.checkpoints) + 8:
+            kept = {0, *(checkpoint.iteration for checkpoint in trial.checkpoints)}
+            self._marks = {at: mark for at, mark in self._marks.items() if at in kept}
+
+    def roll_back(self, trial: Trial, now: float) -> None:
+        """An attempt has started: remove the rows after the iteration that it resumes from."""
+        self.has_ended = False
+        self.usage = {}
+        self.flush()
+        self._marks = {at: m for at, m in self._marks.items() if at <= trial.resumed_from}
+        mark = self._marks[max(self._marks)]
+        if trial.resumed_from not in self._marks:
+            mark = self._marks[trial.resumed_from] = self._extended(mark, trial.resumed_from)
+        self._results.cut(mark.results)
+        self._progress.keep(mark.rows)
+        if self._curves:
+            self._curves.restart(mark.curves, now)
+        self._write_params_if_changed(trial)
+
+    def _extended(self, mark: Mark, iteration: int) -> Mark:
+        """The mark of a clone, which resumes at another trial's iteration and keeps its own rows
+        up to there."""
+        if mark.results == self._results.size:
+            return replace(mark, iteration=iteration)
+        data = self._results.head(self._results.size)[mark.results :]
+        try:
+            lines = [json.loads(line) for line in data.splitlines()]
+            kept = [row["training_iteration"] <= iteration for row in lines]
+            curves = mark.curves
+            if self._curves and self._curves.size:
+                curves = tensorboard.end_of_step(self._curves.head(self._curves.size), iteration)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            # Another program has written JSON that is not a row.
+            raise FileChanged(self._results.path) from error
+        size = sum(map(len, data.splitlines(keepends=True)[: sum(kept)]))
+        return Mark(
+            iteration=iteration,
+            results=mark.results + size,
+            rows=mark.rows + sum(kept),
+            curves=curves,
+        )
+
+    def fail(self, text: str) -> None:
+        self._errors.append(text.encode())
+
+    def flush(self, ending: bytes = b"") -> None:
+        rows, self._waiting = self._waiting, []
+        if rows:
+            self._results.append("".join(map(self._line, rows)).encode())
+            self._progress.add([row.values for row in rows])
+        if self._curves and (rows or ending):
+            self._curves.add(self._shown_config, rows, ending)
+
+    def end(self, status: Status, now: float) -> None:
+        charted = self._curves and (self._curves.size or self._waiting)
+        if charted and not self.has_ended:
+            succeeded = status is Status.TERMINATED
+            self.flush(tensorboard.session_end(succeeded=succeeded, wall_time=now))
+        else:
+            self.flush()
+        self._progress.finish()
+        self.has_ended = True
+        if self._write_folder == self.folder:
+            self._check_params()
+            for file in (self._results, self._progress, self._errors):
+                file.check()
+
+    def _line(self, row: Row) -> str:
+        if CONFIG in row.values:  # a metric of the user's
+            return encode(row.values) + "\n"
+        return encode(row.values)[:-1] + self._line_end
+
+
+def _read(path: str) -> bytes:
+    """The bytes of a file; none if it is missing or not regular, such as a link."""
+    try:
+        return read_regular(path)
+    except (FileNotFoundError, NotRegular):
+        return b""
+
+
+def _is_projection(name: str) -> bool:
+    return is_trial_record(name) and name not in (STDOUT, STDERR)

@@ -7,19 +7,22 @@ import io
 import math
 import os
 import pickle
+import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
+from types import FrameType
 from typing import Any
 
 from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
 from holdfast.experiment.worker.advice import advice_for
-from holdfast.experiment.worker.afterwards import tell
-from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
+from holdfast.experiment.worker.afterwards import fails_nothing, tell
 from holdfast.experiment.worker.command.errors import CommandError
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.main_module import adopt
@@ -29,20 +32,20 @@ from holdfast.experiment.worker.older import older_arguments
 from holdfast.experiment.worker.output.capture import OutputCapture
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
-from holdfast.experiment.worker.stop_orders import stoppable
 from holdfast.experiment.worker.trainable import Trainable
 from holdfast.experiment.worker.training.script_launchers import refuse_in_trials
 from holdfast.experiment.worker.trial_directory import FolderUnusable, prepare_directory
-from holdfast.experiment.worker.wrap import check_has_run, start_of
+from holdfast.experiment.worker.wrap import check_has_run, exports_of, start_of
 from holdfast.forked import children_end_here
 from holdfast.plain_numbers import is_number, plain_number
-from holdfast.runtime import threads
+from holdfast.runtime import process_control, threads
 from holdfast.runtime.fleet.delivery import OBJECTS
 from holdfast.runtime.fleet.facts import node_ip
 from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.safe_text import excerpt, message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.absent import UNNAMED
 from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure, FailureKind, InvalidMetrics
@@ -50,6 +53,8 @@ from holdfast.trial.stopper import lookup
 
 # Ray's variable for the directory in which the script was started.
 ORIGIN = "TUNE_ORIG_WORKING_DIR"
+# How long after an order was swallowed it is repeated.
+_REPEAT_S = 0.05
 
 
 class TrialHost:
@@ -343,3 +348,163 @@ def _release_limits(cpus: float) -> int:
 
 
 HOST = TrialHost()
+
+
+@contextmanager
+def stoppable(session: Session) -> Iterator[None]:
+    """Let an order to stop unwind user code between two lines; outside user code the order waits.
+
+    SIGTERM announces such an order.
+    """
+    if not session.job.capture:
+        yield
+        return
+
+    orders = {process_control.STOP: session.stop, signal.SIGTERM: session.preempt}
+
+    def obey(signum: int, _frame: FrameType | None) -> None:
+        process_control.set_own_handler(signum, _do_nothing)
+        orders[signum]()
+
+    for signum in orders:
+        process_control.set_own_handler(signum, obey)
+    try:
+        with _repeating(
+            session, lambda: process_control.set_own_handler(process_control.STOP, obey)
+        ):
+            yield
+    finally:
+        for signum in orders:
+            process_control.set_own_handler(signum, _do_nothing)
+
+
+@contextmanager
+def _repeating(session: Session, listen: Callable[[], None]) -> Iterator[None]:
+    """Repeat an order to stop that Python swallowed, and do not print the traceback.
+
+    Python passes an exception in a finalizer, in the callback of a weak reference or in a hook of
+    fork() to `sys.unraisablehook`, and the code below continues. A DataLoader of torch with
+    workers spends much time in both.
+    """
+    repeats: list[threading.Timer] = []
+    shown = sys.unraisablehook
+
+    def hook(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, TrialStopped) or not session.is_here:
+            shown(lost)
+            return
+        listen()
+        # Repeat it later, from a thread: raised here, it would be swallowed again.
+        repeat = threading.Timer(_REPEAT_S, os.kill, (os.getpid(), process_control.STOP))
+        repeat.daemon = True
+        repeats.append(repeat)
+        repeat.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        if sys.unraisablehook is hook:  # otherwise user code has installed its own
+            sys.unraisablehook = shown
+        for repeat in repeats:  # none may reach the next trial of this process
+            repeat.cancel()
+            repeat.join()
+
+
+def _do_nothing(_signum: int, _frame: FrameType | None) -> None:
+    """Replaces SIG_IGN, which children would inherit."""
+
+
+class NeedsNewProcess(Exception):
+    """The class trainable cannot be used for another config: a new process is needed."""
+
+
+def drive(
+    kind: Callable[[dict[str, Any]], Trainable],
+    config: dict[str, Any],
+    session: Session,
+    kept: Trainable | None,
+) -> Trainable:
+    """Step a class trainable until it is done or stopped."""
+    if kept is not None:
+        if not kept.reset(config):
+            raise NeedsNewProcess
+        trainable = kept
+    else:
+        trainable = kind(config)
+    try:
+        _resume(trainable, session)
+        if _steps(trainable, session) and (formats := exports_of(type(trainable))):
+            trainable.export_model(formats)
+    except BaseException:
+        with fails_nothing():
+            trainable.cleanup()
+        raise
+    if not session.job.reuse_actors:
+        with fails_nothing():
+            trainable.cleanup()
+    return trainable
+
+
+def _resume(trainable: Trainable, session: Session) -> None:
+    checkpoint = session.checkpoint()
+    if checkpoint is not None:
+        trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
+        trainable.restore(checkpoint)
+        # The journal decides how far a checkpoint of another trial is.
+        trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
+
+
+def _steps(trainable: Trainable, session: Session) -> bool:
+    """Step until the end. A stop takes effect between two steps, so a checkpoint may follow it.
+
+    Returns whether the trial is done, and will not continue later.
+    """
+    saved_at = session.assignment.iteration
+    done = False
+    while not done:
+        result = trainable.train()
+        session.end_forked()
+        done = bool(result.get("done"))
+        wanted = _wants_checkpoint(session, trainable, result, done=done)
+        if wanted:
+            saved_at = trainable.iteration
+        try:
+            session.report(
+                _metrics_of(result),
+                _save(trainable, session) if wanted else None,
+            )
+        except TrialStopped:
+            wanted = session.job.checkpoint_at_end or session.must_save
+            if wanted and saved_at < trainable.iteration:
+                session.save(_save(trainable, session))
+            return session.ending == "returned" and not session.must_save
+        if session.must_save and saved_at < trainable.iteration:
+            session.save(_save(trainable, session))
+            saved_at = trainable.iteration
+    return True
+
+
+# Counted by the session itself, over all attempts.
+_COUNTED = frozenset({"training_iteration", "time_this_iter_s", "time_total_s"})
+
+
+def _metrics_of(result: dict[str, Any]) -> dict[str, Any]:
+    """The user's own metrics; every row has a `done`, which only a true one changes."""
+    left_out = _COUNTED if result.get("done") else _COUNTED | {"done"}
+    return {key: value for key, value in result.items() if key not in left_out}
+
+
+def _wants_checkpoint(
+    session: Session, trainable: Trainable, result: dict[str, Any], *, done: bool
+) -> bool:
+    frequency = session.job.checkpoint_frequency
+    if frequency and trainable.iteration % frequency == 0:
+        return True
+    if session.is_preempted and type(trainable).save_checkpoint is not Trainable.save_checkpoint:
+        return True
+    return bool(result.get("should_checkpoint")) or (done and session.job.checkpoint_at_end)
+
+
+def _save(trainable: Trainable, session: Session) -> Checkpoint:
+    return trainable.save(str(session.staging_directory()))

@@ -2,6 +2,6 @@
 
 Start reading at `fleet.py`, the launcher over agents; `node.py` is the controller's handle of one
 agent, and `agent.py` the agent itself. An engine (`holdfast.runtime.engines`) starts the agents.
-Before an agent is a node, `door.py` and `greeting.py` check who it is, and `supply.py` sends it
-what workers need. `liveness.py` decides when a silent node is lost (pure).
+Before an agent is a node, `door.py` and `greeting.py` check who it is. `liveness.py` decides when
+a silent node is lost (pure).
 """

@@ -11,19 +11,20 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import Any
 
 from holdfast import ray_path
 from holdfast.runtime.engines.engine import LEAVES_IN_S
 from holdfast.runtime.errors import LaunchFailed, RuntimeFault, Unheard, WireError
+from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import python_version
 from holdfast.runtime.fleet.calling import StdioCall, TlsCall
 from holdfast.runtime.fleet.delivery import Delivered, InThread, at_once
 from holdfast.runtime.fleet.facts import HostFacts, boot_id, disk_free_bytes, memory_bytes
 from holdfast.runtime.fleet.link import Link
-from holdfast.runtime.fleet.relay import Relay
 from holdfast.runtime.fleet.service import MakeService, NodeService
 from holdfast.runtime.fleet.settings import NODE_DIR, PROTOCOL
 from holdfast.runtime.fleet.tickets import Invited
@@ -32,6 +33,7 @@ from holdfast.runtime.launcher import Grant, WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch, Watched
 from holdfast.runtime.tasks import RunTasks
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.version import VERSION
 
@@ -266,3 +268,37 @@ def _leaves_in_s(environ: Mapping[str, str]) -> float:
         return max(0.0, float(environ[LEAVES_IN_S]))
     except (KeyError, ValueError):
         return _LEAVES_IN_S
+
+
+class Relay:
+    """The listener of one worker: its messages, its pid and its exit go to the controller."""
+
+    def __init__(
+        self, name: str, send: Callable[[Message], None], over: Callable[[], object]
+    ) -> None:
+        self._name = name
+        self._send = send
+        self._over = over
+        self._is_pid_told = False
+        self.worker: WorkerHandle | None = None
+
+    def on_message(self, message: Message) -> None:
+        """Raises WireError for a message that cannot be sent on."""
+        self._tell_pid()
+        try:
+            self._send(["from", self._name, message])
+        except (ValueError, TypeError, OverflowError) as error:  # nested too deep
+            raise WireError(f"a message that cannot be relayed: {error}") from error
+
+    def on_used(self, used: Used) -> None:
+        self._send(["used", self._name, used.plain()])
+
+    def on_exit(self, ending: ExitCause) -> None:
+        self._over()
+        used = None if ending.used is None else ending.used.plain()
+        self._send(["exit", self._name, {**asdict(replace(ending, used=None)), "used": used}])
+
+    def _tell_pid(self) -> None:
+        if not self._is_pid_told and self.worker is not None and self.worker.pid:
+            self._is_pid_told = True
+            self._send(["pid", self._name, self.worker.pid])

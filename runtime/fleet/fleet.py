@@ -6,8 +6,9 @@ Only a node's connection and its lease decide whether the node is lost; the engi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from holdfast.late import LATE_S
 from holdfast.runtime.deadlines import Suspension, happens
@@ -16,21 +17,21 @@ from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
 from holdfast.runtime.exit_cause import ExitCause, short_cause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
-from holdfast.runtime.fleet.delivery import InThread, SharedFile, at_once
+from holdfast.runtime.fleet.delivery import InThread, SharedFile, at_once, deliver
 from holdfast.runtime.fleet.facts import gpu_names_of
-from holdfast.runtime.fleet.first_node import FirstNode
 from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, Heard, NodeFacts
 from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.node import MOST_EARLY, Node
 from holdfast.runtime.fleet.remote_worker import Nowhere, RemoteWorker
 from holdfast.runtime.fleet.settings import FleetSettings, Shared, free_name, host_name
-from holdfast.runtime.fleet.supply import Supply
 from holdfast.runtime.fleet.tickets import Ticket
 from holdfast.runtime.fleet.watch import end_if_silent
 from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
+
+_LOOK_S = 60.0
 
 
 class Fleet:
@@ -388,3 +389,123 @@ class Fleet:
             self._first.give_up()
         elif self._supplies_no_more:
             self._host.no_node_left(self._supplies_no_more)
+
+
+class FirstNode:
+    """Each text is shown once."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """`tell` shows a warning."""
+        self._tell = tell
+        self._refusals: list[str] = []
+        self._told: set[str] = set()
+        self._untold: list[str] = []
+        # Its notice when it has loaded.
+        self.notice: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.notice.add_done_callback(_retrieve)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there was one, or the wait has failed."""
+        return self.notice.done()
+
+    def joined(self, notice: str) -> None:
+        if not self.is_known:
+            self.notice.set_result(notice)
+            for text in self._untold:
+                self.tell(text)
+
+    def fail(self, error: LaunchFailed) -> None:
+        if not self.is_known:
+            self.notice.set_exception(error)
+
+    def refuse(self, problem: str) -> None:
+        """An agent cannot be a node; another one may."""
+        self._refusals.append(problem)
+
+    def give_up(self) -> None:
+        """Fail if an agent was refused: no other one is left."""
+        if self._refusals:
+            text = "; ".join(dict.fromkeys(self._refusals))
+            self.fail(NoNodes(f"Each node was refused: {text}"))
+
+    def tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+    def tell_later(self, text: str) -> None:
+        """Tell once the first node has joined: if none does, the error says the same."""
+        if self.is_known:
+            self.tell(text)
+        else:
+            self._untold.append(text)
+
+    def tell_or_fail(self, text: str, error: LaunchFailed) -> None:
+        if self.is_known:
+            self.tell(text)
+        else:
+            self.fail(error)
+
+
+def _retrieve(first: asyncio.Future[Any]) -> None:
+    """An error that nobody waits for any more is not logged."""
+    if not first.cancelled():
+        first.exception()
+
+
+class Supply:
+    """What every node gets before it starts workers: files, and then the order to load. Nodes that
+    join before everything is `complete` wait for it."""
+
+    def __init__(self, shared: Shared, in_thread: InThread) -> None:
+        """`in_thread` reads the files."""
+        self.shared = shared
+        self._in_thread = in_thread
+        self._entry, self._payload = "", b""
+        self._complete = asyncio.Event()
+
+    def code(self, entry: str, payload: bytes) -> None:
+        """What workers run."""
+        self._entry, self._payload = entry, payload
+
+    def complete(self) -> None:
+        """From now on nothing changes."""
+        self._complete.set()
+
+    def give(self, node: Node, tasks: TaskScope) -> None:
+        """Send it to the node, now or later."""
+        if self._complete.is_set() and not self.shared.files:
+            node.send(self._order())
+        else:
+            tasks.start(self._give(node))
+
+    async def _give(self, node: Node) -> None:
+        # Whoever completes it has the deadlines.
+        while not await happens(self._complete, _LOOK_S):
+            if not node.link.is_open:
+                return
+        try:
+            await deliver(self.shared.files, node.link, self._in_thread)
+        except OSError as error:
+            node.link.fail(f"the files for it cannot be read here: {error}")
+        else:
+            node.send(self._order())
+
+    def _order(self) -> Message:
+        shared = self.shared
+        return [
+            "load",
+            {
+                "entry": self._entry,
+                "payload": self._payload,
+                "env_vars": dict(shared.env_vars),
+                "import_folders": list(shared.import_folders),
+                "directory": shared.directory,
+                "learns": shared.learns,
+                "workers_move": shared.workers_move,
+                "stopped_deadline_s": shared.stopped_deadline_s,
+                "service": shared.service,
+                "ray_names": shared.ray_names,
+            },
+        ]

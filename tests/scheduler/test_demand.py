@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.experiment.control.scaling import ElasticSize, Scale
+from holdfast.experiment.control.run_cluster import ElasticSize, Scale
 from holdfast.scheduler.demand import Demand, demand
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.testing.rehearsal import Rehearsal, facts

@@ -9,8 +9,8 @@ import pytest
 from starlette.requests import Request
 
 from holdfast.experiment.steering.client import CannotSteer
-from holdfast.web import orders
-from holdfast.web.orders import OrdersOnce
+from holdfast.web import app
+from holdfast.web.app import OrdersOnce
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +72,7 @@ async def test_what_the_first_raises_all_raise() -> None:
 
 
 async def test_it_knows_the_last_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orders, "_MOST_KEYS", 2)
+    monkeypatch.setattr(app, "_MOST_KEYS", 2)
     once, run = OrdersOnce(), Run()
     run.may_answer.set()
     for key in ("a", "b", "c", "b"):

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
+import json
 import re
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from holdfast import __version__
+from holdfast.dataclass import dataclass
 from holdfast.experiment.page.followed import FollowedExperiment
-from holdfast.experiment.steering.client import CannotSteer
+from holdfast.experiment.steering.client import CannotSteer, send_order
+from holdfast.experiment.steering.orders import InvalidOrder, Order, decode
 from holdfast.trial.errors import InvalidConfig
 from holdfast.web.answers import as_json, explained, failure, json_answer, sent_file
-from holdfast.web.following import Following
+from holdfast.web.following import Following, WatchedExperiment, WatchedListing, settle
 from holdfast.web.gate import Gate
-from holdfast.web.orders import OrdersOnce, order_in, performed
-from holdfast.web.security import Access
-from holdfast.web.static_files import is_small, static_answer
-from holdfast.web.streams import experiment_events, listing_events, streamed
+from holdfast.web.security import LARGEST_BODY, Access
 
 _POINTS: Final = 2_000
 _MOST_POINTS: Final = 100_000
@@ -33,6 +38,29 @@ _LOG_TAIL: Final = -65_536
 _ORDER_S: Final = 10.0
 
 Answer = Callable[[FollowedExperiment, Request], dict[str, Any]]
+_KEY = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
+_MOST_KEYS = 1_000
+_ROOT: Final = Path(__file__).parent / "static"
+# Of the page's own files, and of nothing else: no dot begins a name.
+_NAME: Final = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]*(?:/[0-9A-Za-z_-][0-9A-Za-z._-]*)*")
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+}
+_INDEX: Final = "index.html"
+_SMALL_BYTES: Final = 64 << 10
+# Proxies and browsers give up a connection that says nothing.
+_SAY_EVERY_S: Final = 15.0
+_STILL_HERE: Final = b": still here\n\n"
+# After how many milliseconds a browser connects again.
+_RETRY: Final = b"retry: 1000\n\n"
 
 
 class _Whole(Route):
@@ -249,3 +277,182 @@ def _whole(text: str, what: str) -> int:
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18):
         raise InvalidConfig(f"{what} must be a whole number, not {text!r:.40}")
     return int(text)
+
+
+class OrdersOnce:
+    """Performs each order once, even if a browser sends it several times.
+
+    It does if no answer has arrived: a browser gives up all requests when the machine's network
+    changes, and cannot know what became of them. The header `Idempotency-Key` says which are one.
+    """
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[tuple[str, str], asyncio.Future[str]] = OrderedDict()
+
+    async def perform(self, request: Request, perform: Callable[[], Awaitable[str]]) -> str:
+        """The answer of the first of these requests. Raises InvalidOrder, and what that did."""
+        key = request.headers.get("idempotency-key")
+        if key is None:
+            return await perform()
+        if not _KEY.match(key):
+            raise InvalidOrder("an Idempotency-Key has 1 to 64 letters, digits and hyphens")
+        what = (request.path_params["key"], key)
+        answer = self._answers.get(what)
+        if answer is None:
+            answer = self._answers[what] = asyncio.get_running_loop().create_future()
+            if len(self._answers) > _MOST_KEYS:
+                self._answers.popitem(last=False)
+            await settle(answer, perform())
+        return await asyncio.shield(answer)
+
+
+async def order_in(request: Request) -> Order:
+    """The order in the body of a POST. Raises InvalidOrder."""
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > LARGEST_BODY:
+                raise InvalidOrder(f"an order may have {LARGEST_BODY:,} bytes")
+    except ClientDisconnect as error:
+        raise InvalidOrder("the order is incomplete") from error
+    try:
+        plain = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise InvalidOrder(f"the order is not JSON: {error}") from error
+    return decode(plain)
+
+
+def performed(experiment: FollowedExperiment, order: Order) -> str:
+    """What the run says, which has the order in its journal by then. Blocks.
+
+    Raises CannotSteer, InvalidOrder, ExperimentNotFound, StorageError, OSError.
+    """
+    experiment.look()
+    return send_order(experiment.located, order, via="page")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StaticFile:
+    """A file in memory, plain and compressed; `tag` changes with its content."""
+
+    plain: bytes
+    packed: bytes
+    media_type: str
+    tag: str
+
+
+def is_small(name: str) -> bool:
+    """Whether the file is read and compressed in a millisecond, or is not there."""
+    try:
+        return not _NAME.fullmatch(name) or (_ROOT / name).stat().st_size <= _SMALL_BYTES
+    except OSError:
+        return True
+
+
+def static_answer(request: Request, name: str = _INDEX) -> Response:
+    """The file `name`, or that the browser has it already."""
+    found = _found(name)
+    if found is None:
+        return failure(404, f"the page has no file {name!r:.100}")
+    headers = {"cache-control": "private, no-cache", "etag": found.tag, "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == found.tag:
+        return Response(None, 304, headers)
+    is_packed = "gzip" in request.headers.get("accept-encoding", "")
+    if is_packed:
+        headers["content-encoding"] = "gzip"
+    body = found.packed if is_packed else found.plain
+    return Response(body, headers=headers, media_type=found.media_type)
+
+
+def _found(name: str) -> _StaticFile | None:
+    path = _ROOT / name
+    media_type = _TYPES.get(path.suffix)
+    if media_type is None or not _NAME.fullmatch(name):
+        return None
+    try:
+        return _read(path, media_type, path.stat().st_mtime_ns)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=100)
+def _read(path: Path, media_type: str, changed_at: int) -> _StaticFile:
+    """`changed_at`: one that was edited since is read again. Raises OSError."""
+    plain = path.read_bytes()
+    return _StaticFile(
+        plain=plain,
+        packed=gzip.compress(plain, mtime=0),
+        media_type=media_type,
+        tag=f'"{hashlib.sha256(plain).hexdigest()[:32]}"',
+    )
+
+
+def event(name: str, data: bytes, number: int | None = None) -> bytes:
+    """One event. `data` is JSON in one line; a browser that connects again sends `number` back."""
+    numbered = b"" if number is None else b"id: %d\n" % number
+    return b"event: %s\n%sdata: %s\n\n" % (name.encode(), numbered, data)
+
+
+def streamed(events: AsyncIterator[bytes], *, is_head: bool) -> Response:
+    """The answer that sends these events as they come."""
+    headers = {"x-accel-buffering": "no"}  # nginx would collect them
+    if is_head:
+        return Response(None, headers=headers, media_type="text/event-stream")
+    return StreamingResponse(events, headers=headers, media_type="text/event-stream")
+
+
+async def experiment_events(
+    watched: WatchedExperiment, version: int | None
+) -> AsyncIterator[bytes]:
+    """The changes since `version` (None: from now on), and the facts, until the experiment is
+    deleted. The caller has looked once."""
+    assert watched.change is not None
+    sent = watched.change.version if version is None else version
+    facts, trouble = b"", ""
+    with watched.watching():
+        yield _RETRY
+        while True:
+            changed, change = watched.changed, watched.change
+            if sent != change.version:
+                data, sent = await watched.trials_since(sent)
+                name, data = ("reset", b"{}") if data is None else ("trials", data)
+                yield event(name, data, sent)
+            if facts is not watched.facts:
+                facts = watched.facts
+                yield event("facts", facts)
+            if trouble != watched.trouble:
+                trouble = watched.trouble
+                yield event("trouble", as_json({"text": trouble}))
+            if watched.is_over:
+                return
+            if not await _happens(changed):
+                yield _STILL_HERE
+
+
+async def listing_events(watched: WatchedListing) -> AsyncIterator[bytes]:
+    """The list of experiments, now and after each change. The caller has looked once."""
+    data, trouble = b"", ""
+    with watched.watching():
+        yield _RETRY
+        while True:
+            changed = watched.changed
+            if data is not watched.data:
+                data = watched.data
+                yield event("experiments", data)
+            if trouble != watched.trouble:
+                trouble = watched.trouble
+                yield event("trouble", as_json({"text": trouble}))
+            if watched.is_over:
+                return
+            if not await _happens(changed):
+                yield _STILL_HERE
+
+
+async def _happens(changed: asyncio.Event) -> bool:
+    try:
+        async with asyncio.timeout(_SAY_EVERY_S):
+            await changed.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.control.scaling import ElasticSize, Scale
+from holdfast.experiment.control.run_cluster import ElasticSize, Scale
 from holdfast.scheduler.demand import Demand
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.page import journal_tail
+from holdfast.experiment.page import followed_records
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.events import (
@@ -326,7 +326,7 @@ def test_storage_that_does_not_answer_loses_no_record(
     version = page.look()
     page.run.report(trial_id, {"loss": 1.0})
     with monkeypatch.context() as patch:
-        patch.setattr(journal_tail, "read", broken)
+        patch.setattr(followed_records, "read", broken)
         with pytest.raises(OSError, match="disk"):
             page.look()
     assert page.news(version)[trial_id]["iteration"] == 1

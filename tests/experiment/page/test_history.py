@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.page.attempts import attempts_of
+from holdfast.experiment.page.followed_records import hear_journal
 from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.history import History
-from holdfast.experiment.page.journal_tail import hear_journal
 from holdfast.experiment.page.timeline import concurrency, timeline_of
 from holdfast.experiment.records.event_codec import pack
 from holdfast.scheduler.codec import Record

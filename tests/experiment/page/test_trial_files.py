@@ -20,10 +20,10 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.page import tar, trial_files
 from holdfast.experiment.page.curve import Wanted
+from holdfast.experiment.page.followed import read_curve
 from holdfast.experiment.page.tar import checkpoint_tar
 from holdfast.experiment.page.trial_files import NotThere, artifact, artifacts_of, sizes_in
 from holdfast.experiment.page.trial_page import read_log, trial_plain
-from holdfast.experiment.page.trial_rows import read_curve
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.files.regular import NotRegular
 from holdfast.trial.config import CheckpointConfig

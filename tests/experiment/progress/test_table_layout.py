@@ -10,7 +10,6 @@ from typing import TextIO
 
 import pytest
 
-from holdfast.experiment.progress.stdout_above import Prints, StdoutAbove
 from holdfast.experiment.progress.summary import (
     FailedTrial,
     NodesSummary,
@@ -20,6 +19,7 @@ from holdfast.experiment.progress.summary import (
     TrialRow,
 )
 from holdfast.experiment.progress.table_layout import Line, bar, picture
+from holdfast.experiment.progress.terminal_view import Prints, StdoutAbove
 from holdfast.experiment.progress.text_width import width_of
 from holdfast.experiment.progress.trial_table import shares
 from holdfast.trial.trial import Status

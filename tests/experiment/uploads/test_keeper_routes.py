@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.uploads import node_keepers
-from holdfast.experiment.uploads.node_answers import checked
+from holdfast.experiment.uploads.keeper_routes import checked
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Event

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
-from holdfast.experiment.worker.step_counts import PROGRESS_FILE
+from holdfast.experiment.worker.trainable import PROGRESS_FILE
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 from holdfast.tune.utils import validate_save_restore

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.scheduler.events import CheckpointLost, ExperimentSpec, TrialStopOrdered
-from holdfast.scheduler.policies import ranking
-from holdfast.scheduler.policies.members import Member
+from holdfast.scheduler.policies import members
+from holdfast.scheduler.policies.members import Member, Ranking
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
-from holdfast.scheduler.policies.ranking import Ranking
 from holdfast.scheduler.policy import Decision, Observation, View
 from holdfast.trial.space import uniform
 from holdfast.trial.trial import Status, Trial
@@ -24,8 +23,8 @@ SCORES = st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0])
 @given(st.lists(st.tuples(st.booleans(), SCORES, st.integers(0, 60)), max_size=120))
 def test_its_places_are_those_of_a_sorted_list(changes: list[tuple[bool, float, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "_MOST", 4)
-        ranked, known = Ranking(), list[ranking.Standing]()
+        patch.setattr(members, "_MOST", 4)
+        ranked, known = Ranking(), list[members.Standing]()
         for adds, score, number in changes:
             item = (score, number)
             if item in known:
@@ -131,7 +130,7 @@ def test_a_population_decides_as_if_it_sorted_all_trials_at_each_comparison(
 ) -> None:
     """`samples`: the search ends with the last trial, or later; 0: they all change together."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "_MOST", 3)
+        patch.setattr(members, "_MOST", 3)
         plays = [
             Play(
                 kind(
