@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from holdfast.experiment.browse.locate import find_enclosing
+from holdfast.experiment.folder.listed_place import known_uri
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import address_of
 from holdfast.experiment.results.read_experiment import warn_of
@@ -24,8 +25,9 @@ def load(
     """The results of the experiment at `path`, as `fit()` returned them.
 
     `path` is the experiment's directory `<storage_path>/<name>`, its URI with the query that
-    `storage_path` had, a path in `storage_filesystem`, or the RunConfig, with a name, that the
-    experiment began with. For a trial's `uri` the grid has that trial only. Of several runs under
+    `storage_path` had, a path in `storage_filesystem`, a `Result.path` in a bucket that was used
+    last, or the RunConfig, with a name, that the experiment began with. For a trial's `uri` the
+    grid has that trial only. Of several runs under
     one name the newest is read, or number `run` (from 1).
 
     It needs neither the experiment's code nor a right to write: nothing is locked, changed or
@@ -38,6 +40,8 @@ def load(
     """
     settings = Settings.read(os.environ)
     address, filesystem = address_of(path, storage_filesystem, settings)
+    if filesystem is None:
+        address = known_uri(os.environ, address)
     found = find_enclosing(address, settings, os.environ, run, filesystem=filesystem)
     warn_of(found.read.location, found.read.notices)
     return found.results

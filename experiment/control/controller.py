@@ -300,7 +300,9 @@ class Controller:
             case Finish():
                 self.outcome = effect
                 if effect.message and effect.reason not in ("interrupt", "preempted", "abort"):
-                    self.warn(f"The run has ended: {effect.message}")
+                    is_asked = effect.reason in ("budget", "stopper")
+                    level: Level = "info" if is_asked else "warning"
+                    self.warn(f"The run has ended: {effect.message}", level)
                 self._run_tasks.finish()
             case _:
                 assert_never(effect)

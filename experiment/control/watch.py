@@ -341,8 +341,13 @@ def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
             view.message(f"To retry the failed trials: {corrected}", "info")
             view.message(f"  or, as they are: {command}", "info")
         else:
-            script = "correct the code and start this script again, or " if facts.resumes else ""
-            view.message(f"To retry the failed trials: {script}{command}", "info")
+            way = "start this script again" if facts.resumes else "run it with fit(resume='auto')"
+            script = f"correct the code and {way}"
+            if facts.trainable:
+                view.message(f"To retry the failed trials: {script}, or {command}", "info")
+            else:  # a lambda or a notebook, where the command has only the stored code
+                view.message(f"To retry the failed trials: {script}", "info")
+                view.message(f"  or, with the code as it was: {command}", "info")
 
 
 def _is_unfinished(run: Run, facts: RunFacts) -> bool:

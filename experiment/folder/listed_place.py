@@ -56,6 +56,17 @@ def _places(several: Sequence[Any]) -> Iterator[ListedPlace]:
                 yield ListedPlace(place=place, names=known)
 
 
+def known_uri(environ: Mapping[str, str], path: str) -> str:
+    """The URI of a path in a bucket, as `Result.path` has it, if its place was used last; any
+    other path unchanged."""
+    for one in () if os.path.exists(path) else read_listed(environ):
+        scheme, separator, rest = one.place.partition("://")
+        inside, question, query = rest.partition("?")
+        if separator and f"{path}/".startswith(f"{inside.strip('/')}/"):
+            return f"{scheme}://{path}{question}{query}"
+    return path
+
+
 def note_listed(environ: Mapping[str, str], place: str, names: Sequence[str]) -> None:
     """Remember a place, without credentials, and the names there, and forget folders that do not
     exist any more. A failure does not matter."""

@@ -25,7 +25,10 @@ def crowding(own: Member, others: Sequence[Member], found: Mapping[str, float]) 
     for key, amount in total.items():
         used = sum(one.uses.get(key, 0) for one in everybody)
         if used > amount:
-            said = f" (init's num_{key.lower()}s)" if found.get(key, amount) != amount else ""
+            said = ""
+            if found.get(key, amount) != amount:
+                whose = "init's" if own.total.get(key) == amount else "from another script's init:"
+                said = f" ({whose} num_{key.lower()}s)"
             return _text(own, outside, f"{used:g} {_plural(key, used)} of {amount:g}{said}")
     return ""
 

@@ -439,7 +439,7 @@ class Result:
             f"metrics={{{', '.join(parts)}{f', ... {more} more' if more > 0 else ''}}}",
             f"config={{{', '.join(self._shown_config())}}}",
             f"training_iteration={metrics.get('training_iteration', 0)}",
-            f"path={self.path!r}",
+            f"path={self.path!r}" if self.uri in (None, self.path) else f"uri={self.uri!r}",
             f"checkpoint={self.checkpoint!r}",
         ]
         if self.error is not None:

@@ -224,8 +224,8 @@ def _paused(machine: Machine, done: Sequence[str]) -> str:
         parts.append(f"{_trials(pausing, 'pause')} at {whose} {when}")
     if without := [one for one in pausing if not (saves or machine.trials[one].checkpoints)]:
         parts.append(
-            f"{_trials(without, 'has', 'have')} no checkpoint yet: paused at once, "
-            f"{'it' if len(without) == 1 else 'they'} would start from scratch later"
+            f"{_trials(without, 'has', 'have')} no checkpoint yet, and would start from scratch "
+            f"if paused at once"
         )
     return "; ".join(parts)
 

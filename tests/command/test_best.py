@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast import tune
 from holdfast.cli import main
 from holdfast.trial.events import Returned
 from tests.command.commands import parsed, told
@@ -44,6 +46,30 @@ def test_of_a_best_row_the_checkpoint_is_its_own_or_the_newest_before_it(
     assert "`checkpoint` is that of iteration 4" in caplog.text
     newest = parsed(capsys, *best[:3], store / "ended")
     assert (newest["scope"], newest["iteration"], newest["checkpoint_iteration"]) == ("last", 5, 5)
+
+
+def worse_at_the_end(config: dict[str, Any]) -> None:
+    for loss in (3, 1, 2):
+        folder = tune.staging_directory()
+        Path(folder, "model.txt").write_text(str(loss))
+        tune.report({"loss": loss}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+def test_a_better_earlier_checkpoint_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune.Tuner(
+        worse_at_the_end,
+        tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        run_config=tune.RunConfig(name="run", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    capsys.readouterr()
+    assert main(["best", str(tmp_path / "run"), "--checkpoint", str(tmp_path / "last")]) == 0
+    told = capsys.readouterr().err
+    assert "the checkpoint of iteration 2 has a better loss: 1, and 2 here. --scope all" in told
+    last = ["best", str(tmp_path / "run"), "--mode", "max", "--checkpoint", str(tmp_path / "max")]
+    assert main(last) == 0
+    assert "iteration 1 has a better loss: 3" in capsys.readouterr().err
 
 
 def test_the_best_trials_checkpoint_is_fetched_and_a_model_explains_itself(

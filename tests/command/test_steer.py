@@ -218,7 +218,7 @@ def test_what_is_not_understood_is_2(words: str, capsys: pytest.CaptureFixture[s
         "pause run 0",
         "resume run 0",
         "limit run 1",
-        "add run --trials 1",
+        """add run --config {"x":1}""",
         "note run 0 x",
     ],
 )
@@ -229,6 +229,15 @@ def test_an_experiment_that_nobody_runs_names_the_way_to_resume_it(
     told = said(capsys, words, code=1)
     assert told.startswith("holdfast: no process runs run. To resume it: ")
     assert told.endswith("resume run\n")
+
+
+def test_adding_samples_to_an_experiment_that_nobody_runs_names_the_way_to_extend_it(
+    recorded: RecordedExperiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded.close()
+    told = said(capsys, "add run --trials 3", code=1)
+    samples = recorded.machine.spec.num_samples + 3
+    assert told.endswith(f"resume --extend --num-samples {samples} run\n")
 
 
 def test_the_socket_counts_as_the_runs_own_file(

@@ -35,6 +35,9 @@ def test_it_says_where_the_number_is_from_if_the_machine_has_another_one() -> No
     both = member(1, 4), [member(2, 4)]
     assert "use 8 CPUs of 4 (init's num_cpus). To take" in crowding(*both, CPU=2.0)
     assert "use 8 CPUs of 4. To take" in crowding(*both, CPU=4.0)
+    another = replace(member(2, 4), total={"CPU": 6.0})
+    told = crowding(member(1, 4), [another], CPU=4.0)
+    assert "use 8 CPUs of 6 (from another script's init: num_cpus)" in told
 
 
 def test_it_says_nothing_where_there_is_room_for_both() -> None:

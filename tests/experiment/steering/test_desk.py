@@ -98,8 +98,8 @@ async def test_a_pause_says_when_it_happens_and_a_resume_takes_it_back(
     waiting = recorded.suggest()
     assert await done(run, PauseTrials(trials=(trial(0), trial(1), waiting))) == (
         "trial d2a66_00003 is paused; 2 trials pause (d2a66_00000, d2a66_00001) at their next "
-        "report with a checkpoint; trial d2a66_00001 has no checkpoint yet: paused at once, it "
-        "would start from scratch later"
+        "report with a checkpoint; trial d2a66_00001 has no checkpoint yet, and would start "
+        "from scratch if paused at once"
     )
     assert run.machine.trials[waiting].waits_for_person
     assert await refused(run, PauseTrials(trials=(waiting,))) == (

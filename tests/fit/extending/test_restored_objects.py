@@ -80,10 +80,14 @@ def test_a_run_with_failed_trials_says_how_they_are_retried(
     told = capfd.readouterr().err
     assert f"run was finished (1 trial failed; {retry}" in told
     assert f"{shell})" in told
-    commands = re.findall(r"To retry the failed trials: (.+)", told)
-    assert len(commands) == 2
-    assert commands[1].startswith("correct the code and start this script")
-    assert all(one.endswith(f"holdfast resume {root} --restart-errored") for one in commands)
+    assert re.findall(r"To retry the failed trials: correct the code and (.+)", told) == [
+        "run it with fit(resume='auto')",
+        "start this script again",
+    ]
+    # No command can name a function inside a function: the stored one would run again.
+    stored = re.findall(r"  or, with the code as it was: (.+)", told)
+    assert all(one.endswith(f"holdfast resume {root} --restart-errored") for one in stored)
+    assert len(stored) == 2
     assert tune.Tuner.restore(tmp_path / "run").fit().num_errors == 1
     told, retry = capfd.readouterr().err, "restore(..., restart_errored=True) or "
     assert f"run was finished (1 trial failed; {retry}" in told

@@ -43,6 +43,18 @@ def machine(tmp_path: Path, moto: S3Server, monkeypatch: pytest.MonkeyPatch) -> 
     return use
 
 
+def test_the_path_of_a_result_in_a_bucket_is_read_where_it_was_used_last(
+    fit: Any, moto: S3Server, machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine("first")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    grid = fit(learn, {"lr": 0.1}, name="read", storage_path=moto.uri("bucket/paths"))
+    assert grid[0].path.startswith("bucket/paths/read/")
+    assert f"uri={grid[0].uri!r}" in repr(grid[0])
+    assert tune.load(grid[0].path)[0].metrics == grid[0].metrics
+
+
 def test_a_pasted_uri_is_the_experiment_trial_or_checkpoint_wherever_it_is_pasted(
     fit: Any,
     moto: S3Server,

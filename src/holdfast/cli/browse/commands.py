@@ -235,6 +235,8 @@ def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
         row = row_as_json(trial, result)
     copied = {}
     if given.checkpoint is not None:
+        if given.scope != "all":
+            _tell_if_better(result, metric, mode)
         copied = _copy(experiment, trial, result, given.checkpoint, says=not given.json)
     elif not given.json:
         at = row.get("iteration", trial.iteration)
@@ -279,6 +281,25 @@ def _tell_if_cut(outcome: Outcome, trial: Trial) -> None:
     if reason is not None and reason.is_early:
         why = stop_sentence(trial, outcome.spec, is_live=True)
         complain(f"the best trial, {trial.trial_id}, was stopped early: {why}")
+
+
+def _tell_if_better(result: Result, metric: str, mode: str) -> None:
+    """Say that an earlier checkpoint than the last one, which is copied, has a better value."""
+    from holdfast.experiment.folder.row_lines import numeric
+    from holdfast.experiment.results.ranking import is_better
+
+    found = [
+        (row["training_iteration"], numeric(row, metric)) for _, row in result.best_checkpoints
+    ]
+    values = {at: value for at, value in found if value is not None}
+    last = values.get(result.checkpoint_iteration)
+    for at, value in values.items() if last is not None else ():
+        if all(not is_better(one, value, mode) for one in values.values()) and value != last:
+            complain(
+                f"the checkpoint of iteration {at} has a better {metric}: {format_value(value)}, "
+                f"and {format_value(last)} here. --scope all takes the best one"
+            )
+            return
 
 
 def _show_front(experiment: LocatedExperiment, *, is_json: bool) -> int:

@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from holdfast.cli.printing import MISUSED, SOUND, WRONG, complain, say, say_json
+from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.browse.logs import trial_named
 from holdfast.experiment.folder.settings import Settings
@@ -42,7 +44,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     """Returns the exit code. Raises CannotSteer, InvalidOrder, and what `find` raises."""
     experiment = find(given.path, settings, os.environ, asks=False)
     if reason := why_not(experiment):
-        raise CannotSteer(reason)
+        raise CannotSteer(_instead(given, experiment) or reason)
     order = _order(given, experiment)
     if isinstance(order, StopTrials) and not given.yes:
         if given.json or not sys.stdin.isatty():
@@ -60,6 +62,17 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     if resumed_by:
         say(f"To resume: {resumed_by}")
     return SOUND
+
+
+def _instead(given: argparse.Namespace, experiment: LocatedExperiment) -> str:
+    """How trials are added to an experiment that no process runs; "" for another order."""
+    if given.command != "add" or given.config is not None or experiment.holder:
+        return ""
+    samples = experiment.machine.spec.num_samples
+    if samples < 0 or experiment.condition(time.time()) is Condition.LIVE:
+        return ""
+    command = resume_command(given.path, "--extend", "--num-samples", str(samples + given.count))
+    return f"no process runs {experiment.shown}. To run it with more samples: {command}"
 
 
 def _order(given: argparse.Namespace, experiment: LocatedExperiment) -> Order:
