@@ -135,8 +135,7 @@ def newest_unnamed(
 
 
 def _known(made: Manifest, trial: Trial) -> _Reached | None:
-    """The progress in its manifest; None if an older version wrote it or it was copied from
-    another run."""
+    """The progress in its manifest; None if it is damaged or of another run."""
     reached = made.progress
     if reached is None or reached.trial_id != trial.trial_id:
         return None

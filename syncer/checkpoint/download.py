@@ -222,11 +222,9 @@ async def fetch_files(get: GetHashed, remote: Remote, target: Path) -> None:
         path = target / entry.key
         if known is None or known.checksum_of(entry.key) is None:
             await get(entry, path, None)
-        elif problem := known.change(entry.key, await get(entry, path, known.algorithm)):
+        elif problem := known.change(entry.key, await get(entry, path, manifests.ALGORITHM)):
             problems.append(problem)
 
-    if known is not None and known.unknown_algorithm:
-        raise ManifestMismatch(str(target), [known.unknown_algorithm])
     await for_each(fetch_one, wanted, at_once=_AT_ONCE)
     if problems:
         raise ManifestMismatch(str(target), sorted(problems))

@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any, Self
@@ -29,8 +28,6 @@ from holdfast.syncer.stores.plain_files import parse_table, read_small
 
 VERSION = 1
 ALGORITHM = "sha256"
-# All algorithms with a fixed length; SHAKE has none.
-_ALGORITHMS = frozenset({"sha256", "sha512", "sha384", "sha1", "md5", "blake2b", "blake2s"})
 _MOST_BYTES = 1 << 63
 _MOST_ITERATIONS = 1 << 53
 _MOST_SECONDS = 1e12
@@ -64,25 +61,17 @@ class Manifest:
     """The files of a directory by relative posix name, and its empty folders.
 
     The metadata that a user may set later (`.metadata.json`) is listed like any file, but its size
-    and checksum are not checked. `progress` is None in a manifest of an earlier version.
+    and checksum are not checked. `progress` is None where it is damaged.
     """
 
     files: Mapping[str, FileFact]
     empty_folders: tuple[str, ...] = ()
     progress: TrialProgress | None = None
-    algorithm: str = ALGORITHM
     version: int = VERSION
 
     @property
     def total_bytes(self) -> int:
         return sum(fact.size for fact in self.files.values())
-
-    @property
-    def unknown_algorithm(self) -> str:
-        """Why no checksum can be compared; "" if they can."""
-        if self.algorithm in hashlib.algorithms_available:
-            return ""
-        return f"checksums are {self.algorithm!r}, which this Python cannot compute"
 
     def checksum_of(self, name: str) -> str | None:
         """The checksum that the file must have; None if it may have any."""
@@ -93,13 +82,13 @@ class Manifest:
         """What is wrong with a file that has this checksum; "" if nothing is."""
         if checksum == self.checksum_of(name):
             return ""
-        return f"{name} has a different {self.algorithm} checksum: its bytes changed"
+        return f"{name} has a different {ALGORITHM} checksum: its bytes changed"
 
     def to_bytes(self) -> bytes:
         """The manifest as JSON bytes."""
         document: dict[str, Any] = {
             "version": self.version,
-            "algorithm": self.algorithm,
+            "algorithm": ALGORITHM,
             "total_bytes": self.total_bytes,
             "files": {
                 name: {"size": fact.size, "checksum": fact.checksum}
@@ -123,12 +112,11 @@ class Manifest:
             if document["version"] != VERSION:
                 raise ManifestMismatch(where, [_of_other_version(document["version"])])
             files, folders = document["files"], document["empty_folders"]
-            if type(folders) is not list or document["algorithm"] not in _ALGORITHMS:
+            if type(folders) is not list or document["algorithm"] != ALGORITHM:
                 raise ValueError(f"the checksums are {shown(document['algorithm'])}")
             manifest = cls(
                 files={inner_path(name): _fact(fields) for name, fields in files.items()},
                 empty_folders=tuple(inner_path(name) for name in folders),
-                algorithm=document["algorithm"],
                 progress=_progress(document.get("reached")),
             )
             whole = manifest.total_bytes == document["total_bytes"]
@@ -267,36 +255,31 @@ def check(directory: str | os.PathLike[str], manifest: Manifest, *, deep: bool =
 
 
 def _changed(found: Mapping[str, TreeEntry], manifest: Manifest) -> Iterator[str]:
-    if problem := manifest.unknown_algorithm:
-        yield problem
-        return
     for name in manifest.files:
         if manifest.checksum_of(name) is None:
             continue
-        if problem := manifest.change(name, _checksum(found[name].path, manifest.algorithm)):
+        if problem := manifest.change(name, _checksum(found[name].path)):
             yield problem
 
 
 def _hash_durably(path: str, forcing: Forcing) -> FileFact:
     with os_errors("read", path):
         try:
-            size, checksum = forcing.read(path, ALGORITHM, partial(_digest, ALGORITHM))
+            size, checksum = forcing.read(path, _digest)
             return FileFact(size=size, checksum=checksum)
         except PermissionError as error:
             cause = "this file cannot be read (permission denied)"
             raise UnusableFile("read", path, cause) from error
 
 
-def _checksum(path: str, algorithm: str) -> str:
+def _checksum(path: str) -> str:
     with open(path, "rb", buffering=0) as file:
-        return _digest(algorithm, file)
+        return _digest(file)
 
 
-def _digest(
-    algorithm: str, file: FileIO, on_bytes: Callable[[int], None] = lambda size: None
-) -> str:
+def _digest(file: FileIO, on_bytes: Callable[[int], None] = lambda size: None) -> str:
     """Read a file. `on_bytes` is called with the number of bytes so far."""
-    digest = hashlib.new(algorithm, usedforsecurity=False)
+    digest = hashlib.new(ALGORITHM, usedforsecurity=False)
     size = 0
     # Allocating a MiB for each of 1,000 small files would take longer than hashing them.
     expected = os.fstat(file.fileno()).st_size

@@ -41,7 +41,6 @@ class _Sent:
     file: FileIO
     path: str
     checksum: str
-    algorithm: str
     failure: OSError | None
 
 
@@ -64,10 +63,10 @@ class Forcing:
             self._close()
 
     def read(
-        self, path: str, algorithm: str, digest: Callable[[FileIO, Callable[[int], None]], str]
+        self, path: str, digest: Callable[[FileIO, Callable[[int], None]], str]
     ) -> tuple[int, str]:
         """Add the file, and return its size and checksum. `digest` reads it, calls its second
-        argument with the number of bytes so far, and returns the checksum.
+        argument with the number of bytes so far, and returns its SHA-256.
 
         Raises OSError if the file cannot be read, otherwise as `force` does.
         """
@@ -87,7 +86,6 @@ class Forcing:
                 file=file,
                 path=path,
                 checksum=checksum,
-                algorithm=algorithm,
                 failure=sending.failure,
             )
         )
@@ -105,7 +103,6 @@ class Forcing:
                     sent.file.fileno(),
                     sent.path,
                     sent.checksum,
-                    sent.algorithm,
                     failure=sent.failure,
                 )
         self._close()

@@ -37,11 +37,10 @@ class Unforced:
         descriptor: int,
         path: str,
         checksum: str,
-        algorithm: str,
         *,
         failure: OSError | None = None,
     ) -> None:
-        """Force an open file to the disk; its bytes have this checksum. With `failure`, the disk
+        """Force an open file to the disk; its bytes have this SHA-256. With `failure`, the disk
         has already refused some of them.
 
         Raises OSError if that is impossible now, BytesLost if the bytes are lost.
@@ -66,7 +65,7 @@ class Unforced:
                 return
         if checksum != expected:
             raise _lost(path)
-        _write_anew(path, expected, algorithm)
+        _write_anew(path, expected)
         with self._lock:
             self._checksums.pop(identity, None)
 
@@ -83,19 +82,19 @@ def _identity(facts: os.stat_result) -> _Identity:
     return facts.st_dev, facts.st_ino, facts.st_ctime_ns
 
 
-def _write_anew(path: str, expected: str, algorithm: str) -> None:
+def _write_anew(path: str, expected: str) -> None:
     facts = os.stat(path)
     with new_file_for(path, 0o600) as file:
         copy = file.fileno()
-        if _copy(path, copy, algorithm) != expected:
+        if _copy(path, copy) != expected:
             raise _lost(path)
         os.fchmod(copy, stat.S_IMODE(facts.st_mode))
         os.utime(copy, ns=(facts.st_atime_ns, facts.st_mtime_ns))
         fsync_file(copy, facts.st_size)
 
 
-def _copy(path: str, copy: int, algorithm: str) -> str:
-    digest = hashlib.new(algorithm, usedforsecurity=False)
+def _copy(path: str, copy: int) -> str:
+    digest = hashlib.sha256(usedforsecurity=False)
     with open(path, "rb", buffering=0) as file:
         while chunk := file.read(_BUFFER_BYTES):
             digest.update(chunk)

@@ -106,9 +106,9 @@ def test_a_file_that_was_refused_and_not_read_to_its_end_is_lost(refusing: Path)
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(OSError, match="Input/output error"), Forcing(unforced) as files:
-        files.read(str(refusing), "sha256", breaks)
+        files.read(str(refusing), breaks)
     with pytest.raises(BytesLost, match="the disk refused it"), Forcing(unforced) as files:
-        files.read(str(refusing), "sha256", lambda file, has_read: "its checksum now")
+        files.read(str(refusing), lambda file, has_read: "its checksum now")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such call")
