@@ -31,7 +31,7 @@ from holdfast.experiment.records.snapshots import (
 )
 from holdfast.experiment.records.unrecorded_files import rows_until
 from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
-from holdfast.scheduler.events import FORMAT, Begun, Event, Suggested
+from holdfast.scheduler.events import Begun, Event, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import recalled
 from holdfast.scheduler.snapshot import snapshot as plain_machine
@@ -227,31 +227,28 @@ def _before(journal: Path, number: int, snapshot: Snapshot) -> Rebuilt | None:
     suggested = {
         record.event.spec.trial_id for record in tail if isinstance(record.event, Suggested)
     }
-    for version in range(FORMAT, 0, -1):
-        events: list[Event] = [_begun(snapshot, version)]
-        events += _suggestions(snapshot, suggested)
-        machine = Machine()
-        try:
-            for event in events:
-                machine.replay(event, now=began_at)
-            for record in tail:
-                machine.replay(record.event, now=record.now, answers=record.answers)
-        except Exception:  # this version cannot reconstruct what was lost: try the next
-            continue
-        if _same(machine, snapshot.machine):
-            head = b"".join(framed(pack(event, began_at)) for event in events)
-            return Rebuilt(number=number, data=MAGIC + head + data[start:], how="")
-    return None
+    events: list[Event] = [_begun(snapshot), *_suggestions(snapshot, suggested)]
+    machine = Machine()
+    try:
+        for event in events:
+            machine.replay(event, now=began_at)
+        for record in tail:
+            machine.replay(record.event, now=record.now, answers=record.answers)
+    except Exception:  # what was lost cannot be reconstructed
+        return None
+    if not _same(machine, snapshot.machine):
+        return None
+    head = b"".join(framed(pack(event, began_at)) for event in events)
+    return Rebuilt(number=number, data=MAGIC + head + data[start:], how="")
 
 
-def _begun(snapshot: Snapshot, version: int) -> Begun:
+def _begun(snapshot: Snapshot) -> Begun:
     machine = snapshot.machine
     return Begun(
         spec=machine.spec,
         capacity=machine.placement.capacity.total,
         offer=machine.cluster.offer,
         boot_id=machine.boot_id if machine.epoch <= 1 else "",
-        version=version,
     )
 
 
