@@ -21,17 +21,6 @@ _ATTEMPTS = 3
 _LEAST_BYTES = 2 << 20
 
 
-@asynccontextmanager
-async def open_client(options: Mapping[str, str]) -> AsyncIterator[Any]:
-    """An aiobotocore client for these options of an S3 URI. Without keys in the options, botocore
-    looks for credentials.
-
-    Raises what botocore raises.
-    """
-    async with _client(_session(), options) as client:
-        yield client
-
-
 class Botocore:
     """aiobotocore's client, made when it is first needed."""
 

@@ -13,14 +13,15 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines import bound
+from holdfast.syncer.stores.s3.client import Botocore
 
 READY_S = 60.0
 _STOP_S = 5.0
@@ -46,6 +47,16 @@ class S3Server:
             f"s3://{path}?endpoint_override={self.endpoint}"
             f"&access_key={quote(self.access_key, safe='')}&secret_key={quote(secret, safe='')}"
         )
+
+
+@asynccontextmanager
+async def open_client(options: Mapping[str, str]) -> AsyncIterator[Any]:
+    """aiobotocore's client for these options of an S3 URI."""
+    botocore = Botocore(options, lambda *_: None)
+    try:
+        yield await botocore.client()
+    finally:
+        await botocore.close()
 
 
 @contextmanager

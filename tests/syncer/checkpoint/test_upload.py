@@ -19,13 +19,12 @@ from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import ClaimLost
-from holdfast.syncer.stores.s3.client import open_client
 from holdfast.syncer.stores.s3.multipart import Multipart
 from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.faults.fault_proxy import FaultProxy, Ill
-from tests.rig.storage.s3_server import S3Server
+from tests.rig.storage.s3_server import S3Server, open_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 

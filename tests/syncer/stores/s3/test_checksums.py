@@ -18,12 +18,11 @@ from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.body import body_of
 from holdfast.syncer.stores.s3.checksums import SUMMED, Checksums
-from holdfast.syncer.stores.s3.client import open_client
 from holdfast.syncer.stores.s3.multipart import composite
 from holdfast.syncer.stores.store import Store
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Aim, Ill, Some
-from tests.rig.storage.s3_server import S3Server, has_seaweed, seaweed_server
+from tests.rig.storage.s3_server import S3Server, has_seaweed, open_client, seaweed_server
 
 pytestmark = pytest.mark.anyio
 

@@ -56,7 +56,7 @@ def big(tmp_path: Path) -> Path:
 
 async def unfinished_uploads(server: S3Server, prefix: str) -> list[Any]:
     """Those of one test: other tests use the bucket, too."""
-    from holdfast.syncer.stores.s3.client import open_client
+    from tests.rig.storage.s3_server import open_client
 
     options = Location.resolve(server.uri("bucket"), None, {}).base.options
     async with open_client(options) as client:
@@ -179,7 +179,7 @@ async def test_thousands_of_objects_are_listed_and_deleted(rclone: S3Server) -> 
 
 @pytest.mark.server
 async def test_objects_named_like_folders_are_not_listed(moto: S3Server) -> None:
-    from holdfast.syncer.stores.s3.client import open_client
+    from tests.rig.storage.s3_server import open_client
 
     location = Location.resolve(moto.uri("bucket/console"), None, {})
     async with open_client(location.base.options) as client:
