@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast.experiment.progress.eta import (
     Course,
@@ -22,10 +22,10 @@ _SHARE, _TRAINED_S = 0.05, 30.0
 
 
 class RemainingTime:
-    """The estimates of a Summarizer; `stop` has the bounds of metrics."""
+    """The estimates of a Summarizer; no trial trains more than `most_iterations`."""
 
-    def __init__(self, stop: Mapping[str, float]) -> None:
-        self._bound = stop.get("training_iteration")
+    def __init__(self, most_iterations: float | None = None) -> None:
+        self._bound = most_iterations
         self._throughput = Throughput()
         # Cached, because looking up 1,000 configurations takes 15 ms.
         self._epochs: dict[str, int | None] = {}

@@ -132,7 +132,9 @@ class Summarizer:
         self._seen = self._added = 0
         self._alive: list[str] = []
         self._ended = FinishedStats(spec, self._max_rows)
-        self._remaining = RemainingTime(spec.stop)
+        stop, policy = spec.stop.get("training_iteration"), self._machine.policy
+        bounds = [one for one in (stop, getattr(policy, "most_iterations", None)) if one]
+        self._remaining = RemainingTime(min(bounds, default=None))
 
     def _take_in(self, trials: Sequence[Trial]) -> list[Trial]:
         """The living trials, in order; adds those that have ended to the statistics."""
@@ -192,7 +194,7 @@ def summary_of(
     if metric is not None:
         shown = nlargest(max_rows, trials, key=lambda trial: rank(trial, metric, mode))
     columns, params = _columns(shown, metric, infer_limit), _Params(spec)
-    remaining = RemainingTime({})
+    remaining = RemainingTime()
     counts = Counter(trial.shown_status for trial in trials)
     rows = tuple(_row(trial, spec, columns, remaining, params, None) for trial in shown)
     rows = _with_same_params(rows, shown)

@@ -88,6 +88,7 @@ class Judging(TrialScheduler):
     goal: Goal
     _has_told_oddity = False
     _seed = 0
+    _max_t, _stops_last = math.inf, False
 
     def __init__(
         self,
@@ -104,6 +105,12 @@ class Judging(TrialScheduler):
             require(fits, f"{name}({what}={given!r}): pass the name of a reported value")
         self.metric, self.mode = metric, mode
         self._time_attr = time_attr
+
+    @property
+    def most_iterations(self) -> float | None:
+        """The iteration at which it ends each trial; None if it does not."""
+        counts = self._stops_last and self._time_attr == "training_iteration"
+        return self._max_t if counts else None
 
     def begun(self, spec: ExperimentSpec) -> Self:
         fresh = super().begun(spec)

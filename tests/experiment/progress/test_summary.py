@@ -23,6 +23,8 @@ from holdfast.scheduler.events import EndOrdered, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
+from holdfast.scheduler.policies.asha import ASHAScheduler
+from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.syncer.checkpoint import staging
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
@@ -264,6 +266,20 @@ def test_the_time_shown_is_what_the_user_has_waited_with_start_and_end() -> None
     assert facts.elapsed_s(130.0, active_s=3.0) == 50.0
     assert facts.elapsed_s(90.0, active_s=3.0) == 20.0, "the clock was set back"
     assert replace(facts, is_over=True).elapsed_s(130.0, active_s=3.0) == 3.0
+
+
+@pytest.mark.parametrize("kind", [ASHAScheduler, HyperBandScheduler])
+def test_a_trial_that_a_scheduler_lets_train_to_max_t_is_half_done_at_half_of_it(
+    kind: Any,
+) -> None:
+    run = machine()
+    run.policy = kind(max_t=10)
+    add(run, Status.RUNNING, row={"acc": 0.5}, iteration=5, time_total_s=50.0)
+    assert look(run).rows[0].last == 10
+    assert (look(run).share or 0) > 0
+    run.policy = kind(max_t=10, time_attr="acc")
+    run.epoch += 1
+    assert look(run).rows[0].last is None
 
 
 def test_nothing_is_estimated_before_a_trial_has_finished_or_without_a_total() -> None:
