@@ -137,13 +137,10 @@ def _seen(payload: bytes) -> Seen | None:
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     found = {name: value for name, value in metrics.items() if type(value) is float}
     if len(found) < len(metrics):
-        flat = columns_of(dict(metrics)) if _is_nested(metrics) else metrics
+        is_nested = any(isinstance(value, Mapping) for value in metrics.values())
+        flat = columns_of(dict(metrics)) if is_nested else metrics
         known = {name: number_or_none(value) for name, value in flat.items()}
         found = {name: value for name, value in known.items() if value is not None}
     if len(found) > _MOST_METRICS:
         found = dict(list(found.items())[:_MOST_METRICS])
     return found
-
-
-def _is_nested(metrics: Mapping[str, Any]) -> bool:
-    return any(isinstance(value, Mapping) for value in metrics.values())

@@ -191,7 +191,8 @@ def end_of(job: Job, exit_told: str = "", last_lines: str = "") -> str:
     else:
         how = end_in(row.state)
         how += f" ({exit_told})" if exit_told else ""
-        how += ", shortly before its time limit" if _was_early(job, row) else ""
+        is_early = job.is_leaving and row.state in ("COMPLETED", "FAILED")
+        how += ", shortly before its time limit" if is_early else ""
     told = f". Its last lines: {last_lines}" if last_lines else ""
     return f"Slurm job {job.id}{where} {how}{told}"
 
@@ -199,10 +200,6 @@ def end_of(job: Job, exit_told: str = "", last_lines: str = "") -> str:
 def end_in(state: str) -> str:
     """The end of a job in words that follow "it"."""
     return _ENDS.get(state, f"ended ({state})")
-
-
-def _was_early(job: Job, row: Row) -> bool:
-    return job.is_leaving and row.state in ("COMPLETED", "FAILED")
 
 
 def never_starts(job: Job) -> str:

@@ -66,10 +66,14 @@ class TorchConfig(Assignable, BackendConfig):
         else:
             run_id = get_context().get_trial_id()
             os.environ.update(TORCHELASTIC_RUN_ID=run_id, ROLE_NAME="default", **_NO_RESTARTS)
+        # A DDP model that outlives its group ends gloo's threads with the GIL, for which they may
+        # wait (torch 2.13, pytorch/pytorch#56297). This reference outlives the model.
+        held = dist.group.WORLD
         yield
         # Not after an error: the other ranks may be gone, and this process ends anyway.
         if dist.is_initialized():  # most scripts end with this call themselves
             dist.destroy_process_group()
+        del held
 
 
 def _store(rank: Rank, timeout: timedelta) -> Any:
