@@ -163,15 +163,35 @@ def proxy(moto: S3Server) -> Iterator[Proxy]:
     made.close()
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that a marker deselects are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the longest files first: one process runs a whole file, and the others would wait for
-    the last one."""
+    """Mark the rest, and start the longest files first: one process runs a whole file, and the
+    others would wait for the last one.
+
+    The first tier has every test that starts no process, and of each other file the first test,
+    which is its main one.
+    """
     seconds: defaultdict[Path, float] = defaultdict(float)
+    begun: set[Path] = set()
     for item in items:
+        if _starts_processes(item) and not item.get_closest_marker("nightly"):
+            if item.path in begun:
+                item.add_marker("rest")
+            begun.add(item.path)
         names = getattr(item, "fixturenames", ())
         least = _SECONDS_OF_FILES.get(item.path.name, 0.1)
         seconds[item.path] += max([least, *(_SECONDS.get(name, 0.1) for name in names)])
     items.sort(key=lambda item: -seconds[item.path])
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    names = getattr(item, "fixturenames", ())
+    marks = ("process", "server")
+    return (
+        any(item.get_closest_marker(mark) for mark in marks)
+        or not _SECONDS.keys().isdisjoint(names)
+        or item.path.name in _SECONDS_OF_FILES
+    )
 
 
 def pytest_collection_finish() -> None:

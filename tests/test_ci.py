@@ -33,7 +33,7 @@ def test_ci_runs_the_tests_with_nothing_but_what_reaches_the_registries(tmp_path
     installs = os.geteuid() == 0 and shutil.which("apt-get") is not None
     assert done.stdout.splitlines() == [
         *(["machines", "browser"] if installs else []),
-        "test",
+        "test --all",
         "check",
         "nightly --sample",
         "test-frameworks --smoke --discard",
