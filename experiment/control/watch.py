@@ -336,7 +336,13 @@ def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
     failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
     if failed and facts.command and not machine.spec.options.get("trainer"):
         command = f"{facts.command} {shlex.join(retry_options(failed, facts.trainable))}"
-        if facts.again:
+        if all(
+            one.error is not None and one.error.kind == "lost" and one.error.node for one in failed
+        ):
+            view.message(f"To retry the failed trials: {command}", "info")
+            settings = "FailureConfig(max_failures=3)"
+            view.message(f"  {settings} in the RunConfig retries what is lost in the run", "info")
+        elif facts.again:
             corrected = f"correct the command or its script, then {facts.again}"
             view.message(f"To retry the failed trials: {corrected}", "info")
             view.message(f"  or, as they are: {command}", "info")

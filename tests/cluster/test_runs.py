@@ -140,3 +140,17 @@ def test_the_script_unpickles_nothing_that_comes_from_nodes(bench: Bench) -> Non
     assert "pathlib PosixPath" in script.wait_for("unpickled"), "the hook works, and was silent"
     script.succeeds()
     assert "an error whose parts" in script.stderr
+
+
+def test_trials_whose_workers_were_lost_on_their_node_need_retries_and_no_other_code(
+    bench: Bench,
+) -> None:
+    script, gate = bench.held_in(2, checkpoint_every=9)
+    for worker in script.processes("worker"):
+        worker.kill()
+    gate.open()
+    assert script.ends() == 0
+    script.finish_reading()
+    assert "To retry the failed trials: " in script.stderr
+    assert "FailureConfig(max_failures=3) in the RunConfig retries what is lost" in script.stderr
+    assert "correct the code" not in script.stderr

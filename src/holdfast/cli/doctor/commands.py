@@ -46,7 +46,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
         show_preflight(report, as_json=given.json)
         return SOUND if report.is_sound else WRONG
     if given.doctor_command == "report":
-        from holdfast.experiment.doctor.bug_report import bug_report
+        from holdfast.experiment.browse.bug_report import bug_report
 
         print(json_text(bug_report(given.path, settings, os.environ, time.time())))
         return SOUND
