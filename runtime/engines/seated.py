@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.deadlines import happens
@@ -34,17 +35,27 @@ class Times:
     rest_s: float = seating.REST_S
 
 
+# What to do about words of ssh and of the node's system.
+_REMEDIES: Final[Mapping[str, str]] = {
+    "Permission denied": "`ssh HOST true` must work without a password: set up a key. Write "
+    "USER@HOST if the user has another name there",
+    "Host key verification failed": "Log in once by hand (`ssh HOST`): ssh then asks whether the "
+    "host's key is right",
+    "Connection refused": "No ssh server listens there: start it, or name its port as HOST:PORT",
+    "Connection timed out": "The host does not answer: is it up, and reachable from here?",
+    "Could not resolve hostname": "Correct the name of the host, or add it to ~/.ssh/config",
+    "No space left on device": "Free space on the node, or name a folder on another disk: "
+    "scratch=... of the cluster",
+}
+
+
 def none_started(causes: Sequence[str]) -> str:
     """The error of an engine none of whose agents has ever worked."""
     python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
-    return "\n".join(
-        [
-            "No agent could be started.",
-            *causes,
-            f"A node needs {python} with holdfast {VERSION}: python=... of the cluster names the "
-            f"interpreter there",
-        ]
-    )
+    named = f"A node needs {python} with holdfast {VERSION}: python=... of the cluster names the "
+    found = [remedy for words, remedy in _REMEDIES.items() if any(words in one for one in causes)]
+    remedies = found or [f"{named}interpreter there"]
+    return "\n".join(["No agent could be started.", *causes, *remedies])
 
 
 class SeatedEngine(ABC):

@@ -158,24 +158,37 @@ async def test_what_login_shells_and_banners_print_is_no_frame(rig: SSHRig) -> N
 @pytest.mark.process
 @pytest.mark.server
 @pytest.mark.parametrize(
-    ("hosts", "options", "why"),
+    ("hosts", "options", "why", "remedy"),
     [
-        (["nobody@node1", "nobody@node2"], [], "Permission denied"),
+        (
+            ["nobody@node1", "nobody@node2"],
+            [],
+            "Permission denied",
+            "`ssh HOST true` must work without a password",
+        ),
         (
             ["node1", "node2"],
             ["-o", "UserKnownHostsFile=/dev/null"],
             "Host key verification failed",
+            "Log in once by hand",
         ),
-        (["node1", "node9.invalid"], ["-o", "HostKeyAlias=node2"], "Host key verification failed"),
-        (["node1:1", "node2:1"], [], "Connection refused"),
+        (
+            ["node1", "node9.invalid"],
+            ["-o", "HostKeyAlias=node2"],
+            "Host key verification failed",
+            "Log in once by hand",
+        ),
+        (["node1:1", "node2:1"], [], "Connection refused", "No ssh server listens there"),
     ],
     ids=["user", "unknown", "another", "port"],
 )
 async def test_hosts_that_refuse_are_an_error_at_once(
-    rig: SSHRig, hosts: list[str], options: list[str], why: str
+    rig: SSHRig, hosts: list[str], options: list[str], why: str, remedy: str
 ) -> None:
     text = await refusal(rig, rig.engine(hosts=hosts, ssh=options))
     assert why in text
+    assert remedy in text
+    assert "A node needs Python" not in text, "it is no question of Python"
     assert all(host in text for host in hosts)
     assert f"ssh -F {rig.machines.ssh[2]}" in text
     assert "tests.rig.nodes.fake_agent" in text
