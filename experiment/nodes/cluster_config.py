@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.plain_numbers import plain_number
+from holdfast.plain_numbers import is_number, plain_number
 from holdfast.trial.errors import require
 from holdfast.trial.resources import validated
 
@@ -31,8 +31,9 @@ class NodeTerms:
     of the interpreter on the nodes, which has holdfast and your packages: a path, or a list with a
     prefix, such as `["apptainer", "exec", "image.sif", "python3"]`. Workers write below `scratch`
     on their node; None for the folder of temporary files there. Agents connect to this machine at
-    `controller_address`, a host name or an IP address of it; None to find it out. If the number of
-    nodes is (least, most), a node that has had no work for `idle_s` seconds is given back.
+    `controller_address`, a host name or an IP address of it; None to find it out. An agent has
+    `start_s` seconds to start. If the number of nodes is (least, most), a node that has had no
+    work for `idle_s` seconds is given back.
     """
 
     cpus_per_node: float | None = None
@@ -42,6 +43,7 @@ class NodeTerms:
     scratch: str | None = None
     controller_address: str | None = None
     idle_s: float = 60.0
+    start_s: float = 60.0
 
     def check_terms(self) -> None:
         """Make numbers plain. Raise InvalidConfig for a setting that is not valid."""
@@ -59,11 +61,12 @@ class NodeTerms:
             _check_text(where, name, getattr(self, name))
         if self.python is not None:
             _check_command(where, "python", self.python)
-        is_time = isinstance(self.idle_s, (int, float)) and not isinstance(self.idle_s, bool)
-        require(
-            is_time and 0 <= self.idle_s < math.inf,
-            f"{where}(idle_s={self.idle_s!r:.100}): must be a number of seconds",
-        )
+        for name, least in (("idle_s", 0.0), ("start_s", 1.0)):
+            seconds = getattr(self, name)
+            require(
+                is_number(seconds) and least <= seconds < math.inf,
+                f"{where}({name}={seconds!r:.100}): must be a number of seconds from {least:g} on",
+            )
 
     def resources(self) -> dict[str, float]:
         """The resources that each node has by these settings; those that are not set are

@@ -145,6 +145,7 @@ _READERS: Mapping[str, Callable[[str, str, str], Any]] = {
     "cpus_per_node": _number,
     "gpus_per_node": _whole,
     "idle_s": _number,
+    "start_s": _number,
     "nodes": _span,
     "insecure": _yes_or_no,
     "options": _words,

@@ -28,6 +28,7 @@ from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    from holdfast.runtime.engines.seated import Times
     from holdfast.runtime.engines.slurm.allocation import Allocation
 
 # More nodes than any cluster has: those of one that runs already are all used.
@@ -112,6 +113,7 @@ def _ssh(cluster: SSH) -> Engine:
             python=words_of(cluster.python, ["python3"]),
             ssh=words_of(cluster.ssh, ["ssh"]),
             variables=_variables(cluster),
+            times=_times(cluster),
         )
     except ValueError as error:  # a host that no ssh could reach
         raise InvalidConfig(f"SSH(hosts=...): {error}") from error
@@ -139,6 +141,7 @@ def _local(
         python=words_of(cluster.python, [sys.executable]),
         variables=_variables(cluster),
         environ=environ,
+        times=_times(cluster),
     )
 
 
@@ -152,6 +155,7 @@ def _dask(cluster: Dask) -> Engine:
             offers=cluster.resources() or None,
             python=words_of(cluster.python, ()),
             variables=_variables(cluster),
+            times=_times(cluster),
         )
     except TypeError as error:
         raise InvalidConfig(f"Dask(...): {error}") from error
@@ -170,7 +174,14 @@ def _ray(cluster: Ray) -> Engine:
         offers=offers or None,
         python=words_of(cluster.python, ()),
         variables=_variables(cluster),
+        times=_times(cluster),
     )
+
+
+def _times(terms: NodeTerms) -> Times:
+    from holdfast.runtime.engines.seated import Times
+
+    return Times(answer_s=terms.start_s)
 
 
 def _variables(terms: NodeTerms) -> dict[str, str]:
@@ -224,12 +235,13 @@ def _slurm_steps(
             most=most,
             resources=resources,
             environ={**environ, **_variables(cluster)},
+            times=_times(cluster),
         ),
     )
 
 
 def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
-    from holdfast.runtime.engines.slurm.login import SlurmLogin
+    from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
     from holdfast.runtime.engines.slurm.terms import SlurmTerms
 
     if cluster.nodes is None:
@@ -257,6 +269,8 @@ def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
         least=least,
         most=most,
         idle_s=cluster.idle_s,
-        make=lambda tasks: SlurmLogin(terms, tasks=tasks, environ=environ),
+        make=lambda tasks: SlurmLogin(
+            terms, tasks=tasks, environ=environ, times=SlurmTimes(answer_s=cluster.start_s)
+        ),
         queues=True,
     )

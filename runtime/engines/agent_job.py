@@ -70,7 +70,7 @@ class AgentJob:
         self._lock = threading.Lock()
         self._timer = threading.Timer(0, lambda: None)
         with self._lock:
-            self._kill_after(answer_s, f"no agent has started within {answer_s:g} s")
+            self._kill_after(answer_s, started.not_started(answer_s))
         # Last: the agent may start at once, which cancels the timer.
         self._reader = threading.Thread(target=self._read, name="holdfast-agent", daemon=True)
         self._reader.start()

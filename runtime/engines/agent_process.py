@@ -23,7 +23,7 @@ from holdfast.forked import close_in_children
 from holdfast.late import Timer
 from holdfast.names import printable
 from holdfast.runtime import process_control
-from holdfast.runtime.engines.started import SIGN, UNHEARD, UNREACHED, advised
+from holdfast.runtime.engines.started import SIGN, UNHEARD, UNREACHED, advised, not_started
 from holdfast.runtime.exit_cause import describe_code, job_cause
 from holdfast.runtime.process_exits import abandon, on_end
 
@@ -160,7 +160,7 @@ class AgentProcess:
         return warning
 
     def _give_up(self) -> None:
-        self.kill(f"no agent has started within {self._job.answer_s:g} s")
+        self.kill(not_started(self._job.answer_s))
 
     def close_in_child(self) -> None:
         for file in (self._stdin, *self._readers):

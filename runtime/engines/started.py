@@ -25,6 +25,14 @@ UNHEARD = 75
 _NO_MODULE = "No module named 'holdfast"
 
 
+def not_started(answer_s: float) -> str:
+    """Why an agent is given up that has said nothing."""
+    return (
+        f"no agent has started within {answer_s:g} s. If it is only slow, allow more: start_s=... "
+        f"of the cluster"
+    )
+
+
 def advised(text: str) -> str:
     """What Python has printed, with what the user can do if that is known."""
     if _NO_MODULE not in text:

@@ -154,3 +154,14 @@ def test_trials_whose_workers_were_lost_on_their_node_need_retries_and_no_other_
     assert "To retry the failed trials: " in script.stderr
     assert "FailureConfig(max_failures=3) in the RunConfig retries what is lost" in script.stderr
     assert "correct the code" not in script.stderr
+
+
+def test_an_agent_that_is_slow_to_start_is_told_of_the_option(bench: Bench) -> None:
+    bench.environ["HOLDFAST_CLUSTER"] = "local://?agents=1&start_s=1&python=sh+-c+'sleep+600'"
+    script = bench.start()
+    assert script.ends() == 1
+    script.finish_reading()
+    assert "no agent has started within 1 s. If it is only slow, allow more: start_s=" in (
+        script.stderr
+    )
+    assert script.left() == []

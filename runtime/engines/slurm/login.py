@@ -21,6 +21,7 @@ from holdfast.runtime.engines.slurm import commands, jobs
 from holdfast.runtime.engines.slurm.client import Deadlines, NoAnswer, Refusal, SlurmClient
 from holdfast.runtime.engines.slurm.jobs import Job, Rest
 from holdfast.runtime.engines.slurm.terms import KIND, SlurmTerms
+from holdfast.runtime.engines.started import not_started
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 
@@ -204,7 +205,7 @@ class SlurmLogin:
             if await self._slurm.has_answered(job):
                 self._jobs[job.ticket] = replace(self._jobs[job.ticket], has_answered=True)
             else:
-                self._give_up(job.ticket, f"no agent has started within {answer_s:g} s")
+                self._give_up(job.ticket, not_started(answer_s))
 
     async def _cancel_ordered(self) -> None:
         for job in jobs.surplus(self._jobs.values(), self._wanted):

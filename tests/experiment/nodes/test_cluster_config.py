@@ -52,6 +52,7 @@ def test_a_uri_describes_a_cluster(uri: str, expected: object) -> None:
         ("local://?agents=3-1", "the first not above the second"),
         ("local://?idle_s=-1", "a number of seconds"),
         ("local://?idle_s=inf", "a number of seconds"),
+        ("local://?start_s=0", "a number of seconds from 1 on"),
         ("ssh://a,b?nodes=3", "only 2 hosts are listed"),
         ("ssh://-oProxyCommand=x", "not a host name"),
         ("slurm://?nodes=4-1", "the first not above the second"),
