@@ -16,16 +16,26 @@ _PATH = re.compile(r"""(?<=['"])[^'"\n]+(?=['"])|[^\s'"]+[/.][^\s'":,]*[^\s'":,.
 
 
 def advice_for(
-    error: BaseException, *, started_in: str, folder: str, config: Mapping[str, Any]
+    error: BaseException,
+    *,
+    started_in: str,
+    folder: str,
+    config: Mapping[str, Any],
+    node_dir: str = "",
 ) -> str:
     """A sentence to add to the error's message; "" if there is nothing to add.
 
     `started_in` is the directory in which the script was started, `folder` that of the trial; both
-    are "" if trials run where the script was started.
+    are "" if trials run where the script was started. `node_dir` is the scratch folder of a node.
     """
     match error:
         case OSError(errno=errno.ENOENT | None):
-            return _of_file(error, started_in, folder)
+            return _of_file(error, started_in, folder, node_dir)
+        case ModuleNotFoundError(name=str(name)) if node_dir:
+            return (
+                f"A node has the modules that the script had imported when fit() was called: "
+                f"import {name.partition('.')[0]} at its top, or install it on the nodes"
+            )
         case AttributeError():
             return _of_attribute(error)
         case KeyError():
@@ -53,7 +63,7 @@ def path_in(text: str, here: str, folder: str = "") -> str:
     return next(filter(None, found), "")
 
 
-def _of_file(error: OSError, started_in: str, folder: str) -> str:
+def _of_file(error: OSError, started_in: str, folder: str, node_dir: str) -> str:
     name = error.filename
     if not started_in or not isinstance(name, str | bytes | None):
         return ""
@@ -64,6 +74,12 @@ def _of_file(error: OSError, started_in: str, folder: str) -> str:
             if name is None
             else _path_in(os.fsdecode(name), here, folder)
         )
+        if there and node_dir and there.startswith(f"{node_dir}{os.sep}"):
+            return (
+                f"A trial runs in its own folder: "
+                f"os.path.join(tune.get_context().get_original_working_dir(), "
+                f"{os.path.relpath(there, here)!r})"
+            )
         if there:
             # Short: the screen shows 300 characters of an error, and the path may be long.
             return f"A trial runs in its own folder: pass the absolute path {there}"

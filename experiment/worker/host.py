@@ -286,7 +286,11 @@ def describe(error: BaseException, session: Session) -> Failure:
     started_in = session.job.working_dir if session.job.chdir else ""
     folder = session.folder if session.job.chdir else ""
     advice = advice_for(
-        error, started_in=started_in, folder=folder, config=session.assignment.config
+        error,
+        started_in=started_in,
+        folder=folder,
+        config=session.assignment.config,
+        node_dir=os.environ.get(NODE_DIR, ""),
     )
     return replace(
         failure,

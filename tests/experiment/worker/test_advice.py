@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,3 +58,26 @@ def test_the_folder_of_the_script_counts_if_it_was_started_elsewhere(place: Path
     error = raised.value.with_traceback(raised.value.__traceback__.tb_next)  # type: ignore[union-attr]
     found = advice_for(error, started_in=os.sep, folder=str(place / "trial"), config={})
     assert found.endswith(f" {place}/data/d.pt")
+
+
+def test_on_a_node_the_advice_names_no_path_of_one_agent(place: Path) -> None:
+    try:
+        open("data/d.pt")  # noqa: SIM115
+    except OSError as error:
+        found = advice_for(
+            error,
+            started_in=str(place),
+            folder=str(place / "trial"),
+            config={},
+            node_dir=str(place.parent),
+        )
+    assert found.endswith(
+        "os.path.join(tune.get_context().get_original_working_dir(), 'data/d.pt')"
+    )
+
+
+def test_a_module_that_a_node_does_not_have_is_to_be_imported_before() -> None:
+    error = ModuleNotFoundError("No module named 'helper'", name="helper.deep")
+    given: dict[str, Any] = {"started_in": "/here", "folder": "", "config": {}}
+    assert advice_for(error, **given) == ""
+    assert "import helper at its top" in advice_for(error, **given, node_dir="/tmp/node")
