@@ -40,6 +40,9 @@ _SCALARS = (bool, int, float, str)
 # `trial_id` is here too: in a row it always has holdfast's value.
 _AUTOMATIC = frozenset({"done", "timestamp", "training_iteration", "time_total_s", "trial_id"})
 
+# How long the loss of a node is news.
+_NEWS_S = 60.0
+
 
 class Summarizer:
     """Makes summaries of one machine, at a cost that depends only on the living trials.
@@ -110,7 +113,7 @@ class Summarizer:
             silent=0 if machine.ending else ended.silent,
             unread=sum(trial.unread for trial in alive) + ended.unread,
             storage=storage,
-            nodes=_nodes(machine.cluster) if machine.cluster else None,
+            nodes=_nodes(machine.cluster, now) if machine.cluster else None,
             ending=machine.ending.message or machine.ending.reason if machine.ending else "",
             done=machine.finished,
             is_resumed=facts.failed_before is not None and not facts.is_over,
@@ -341,13 +344,17 @@ def _nodes_of(trial: Trial, held: Allocation | None) -> tuple[str, ...]:
     return tuple(trial.place.nodes) if is_somewhere else ()
 
 
-def _nodes(cluster: Cluster) -> NodesSummary:
+def _nodes(cluster: Cluster, now: float) -> NodesSummary:
     nodes = list(cluster.nodes.items())
     former = list(cluster.former.items())
-    left = [(name, node.cause) for name, node in former if not node.is_earlier]
+    left = [
+        (name, node.cause)
+        for name, node in former
+        if not node.is_earlier and now - node.left_at < _NEWS_S
+    ]
     most = [kind.most for kind in cluster.offer]
     return NodesSummary(
-        here=len(nodes),
+        here=sum(not node.leaving for _, node in nodes),
         most=None if None in most else sum(filter(None, most)),
         leaving=tuple(name for name, node in nodes if node.leaving),
         left=tuple(reversed(left)),

@@ -101,8 +101,8 @@ class NodesSummary:
     """The nodes of a cluster: how many are `here`, and the most that there can be, None if there
     is no limit.
 
-    Those that are `leaving` are here, but start no trial. `left` are those that have left since
-    the run began or resumed, the newest first, each with the cause.
+    Those that are `leaving` start no trial, and do not count. `left` are those that have left in
+    the last minute, the newest first, each with the cause.
     """
 
     here: int

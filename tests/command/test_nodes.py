@@ -65,7 +65,7 @@ def test_nodes_says_what_is_held_where_and_why_a_node_has_left(
         found = parsed(capsys, "nodes", tmp_path / "run")
     finally:
         lock.release()
-    assert lines[1] == "  2 of 4 nodes"
+    assert lines[1] == "  1 of 4 nodes"
     cells = [re.split(r"  +", line) for line in lines[2:6]]
     assert cells[0][:5] == ["NODE", "STATE", "HOLDS", "TRIALS", "JOINED"]
     assert cells[1][:4] == ["a", "leaving", "CPU 2/2, GPU 0/1", "2"]

@@ -91,8 +91,8 @@ def on_nodes(most: int | None = 4) -> Machine:
     return run
 
 
-def nodes_told(run: Machine) -> str:
-    return "; ".join(node_lines(look(run)))
+def nodes_told(run: Machine, now: float = 100.0) -> str:
+    return "; ".join(node_lines(look(run, now=now)))
 
 
 def test_on_a_cluster_the_nodes_are_counted_and_those_that_leave_or_have_left_named() -> None:
@@ -101,10 +101,11 @@ def test_on_a_cluster_the_nodes_are_counted_and_those_that_leave_or_have_left_na
     run = on_nodes()
     assert nodes_told(run) == "3 of 4 nodes"
     run.cluster.close("b")
-    assert nodes_told(run) == "3 of 4 nodes, b leaves"
-    run.cluster.lose("b", "its time is over")
+    assert nodes_told(run) == "2 of 4 nodes, b leaves"
+    run.cluster.lose("b", "its time is over", now=90.0)
     assert nodes_told(run) == "2 of 4 nodes; b has left: its time is over"
-    run.cluster.lose("a", "no beat for 10 s")
+    assert nodes_told(run, now=150.0) == "2 of 4 nodes", "it is no news any more"
+    run.cluster.lose("a", "no beat for 10 s", now=100.0)
     assert nodes_told(run) == "1 of 4 nodes; a has left: no beat for 10 s (before it b)"
     run.placement = Placement({}, cluster=Cluster(run.cluster.offer, former=run.cluster.past))
     assert nodes_told(run) == "0 of 4 nodes"

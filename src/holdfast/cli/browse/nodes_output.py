@@ -21,7 +21,8 @@ def show_nodes(listed: NodeList, *, now: float, shows_all: bool) -> None:
     runs = f", {listed.holder} runs it" if listed.holder else ""
     say(f"{listed.name}: {listed.state}{runs}", STATE_STYLES[listed.state])
     if listed.is_cluster:
-        say(f"  {node_count(len(listed.here), listed.most)}")
+        here = sum(node.state is NodeState.HERE for node in listed.here)
+        say(f"  {node_count(here, listed.most)}")
     else:
         say("  all its trials run on one machine: it has no nodes")
     left = listed.left if shows_all else _newest_left(listed)
