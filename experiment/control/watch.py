@@ -349,7 +349,7 @@ def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
         else:
             way = "start this script again" if facts.resumes else "run it with fit(resume='auto')"
             script = f"correct the code and {way}"
-            if facts.trainable:
+            if facts.trainable or not facts.is_stored:
                 view.message(f"To retry the failed trials: {script}, or {command}", "info")
             else:  # a lambda or a notebook, where the command has only the stored code
                 view.message(f"To retry the failed trials: {script}", "info")

@@ -203,7 +203,8 @@ class RunFacts:
     the number of trials that the search will suggest, None if not known. `resumes`: starting the
     script again resumes the run. `failed_before` are the trials, each with its last attempt, that
     had failed before this restore; None if the run is new. `command` resumes it in a shell, "" if
-    none can; `trainable` names the script's function for it, "" if nothing does. `again`: the
+    none can; `trainable` names the script's function for it, "" if nothing does, and with
+    `is_stored` it would run the function as it was stored. `again`: the
     command that made this call, "" for a script. `is_over`: the run was finished before, and runs
     no trial. `began_at` is when the user called `fit()`, and `before_s` how long the run had
     worked before.
@@ -217,6 +218,7 @@ class RunFacts:
     failed_before: frozenset[tuple[str, int]] | None = None
     command: str = ""
     trainable: str = ""
+    is_stored: bool = False
     again: str = ""
     is_over: bool = False
     began_at: float | None = None

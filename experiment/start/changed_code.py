@@ -108,6 +108,12 @@ def name_for_shell(trainable: Any) -> str:
     return f"{os.path.abspath(script)}:{name.rpartition(':')[2]}"
 
 
+def is_stored(trainable: Any) -> bool:
+    """True if the experiment has the code of the trainable, since no module has it by name."""
+    is_inside = "<locals>" in getattr(trainable, "__qualname__", "")
+    return is_inside or wrap.module_of(trainable) in SCRIPT
+
+
 def _has_rows(machine: Machine) -> bool:
     return any(trial.row is not None for trial in machine.trials.values())
 

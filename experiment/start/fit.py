@@ -53,7 +53,7 @@ from holdfast.experiment.results.pareto import goals_text
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.experiment.results.short_errors import as_users_error
-from holdfast.experiment.start.changed_code import name_for_shell
+from holdfast.experiment.start.changed_code import is_stored, name_for_shell
 from holdfast.experiment.start.planning import given_callbacks, plan_run, resumed_by
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.trackers.supervisor import check_callbacks
@@ -167,6 +167,7 @@ def _run(
         command=resumed_by(plan.location, plan.settings),
         again=request.command,
         trainable=name_for_shell(request.trainable),
+        is_stored=is_stored(request.trainable),
         is_over=not plan.runs_trials,
         began_at=began_at,
         before_s=plan.machine.active_s,

@@ -1,5 +1,5 @@
-"""Writes tests/data/measured: a journal of format 3 that says what attempts have used and
-which constraint a trial violates, and the state that it was folded to then.
+"""Writes tests/data/measured: a journal of format 3 that says what attempts have used and have
+not read, which trial violates a constraint, and the state that it was folded to then.
 
     python tests/data/make_measured.py
 
@@ -13,7 +13,7 @@ from holdfast.experiment.records.event_codec import pack
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.events import ConstraintViolated, Measured
+from holdfast.trial.events import ConstraintViolated, Measured, Unread
 from holdfast.trial.resources import Usage
 
 FOLDER = Path(__file__).parent / "measured"
@@ -36,6 +36,7 @@ def main() -> None:
     )
     run.handle(Measured(trial_id="t0", usage=on_gpu))
     run.handle(ConstraintViolated(trial_id="t0"))
+    run.handle(Unread(trial_id="t0", lines=3))
     journal = Journal(FOLDER / "journal")
     journal.append([pack(*record) for record in run.events])
     journal.close()

@@ -63,7 +63,9 @@ def test_orders_are_in_the_journal_and_hold_after_a_kill(
     assert "num_samples is now 2: the search makes 4 trials" in ordered(
         capsys, "add", root, "--trials", "1"
     )
-    assert "one more trial" in ordered(capsys, "add", root, "--config", '{"lr": 0.05}')
+    assert "a trial with this config is added" in ordered(
+        capsys, "add", root, "--config", '{"lr": 0.05}'
+    )
     assert "at most 1 trial runs at once" in ordered(capsys, "limit", root, "1")
     assert "trial" in ordered(capsys, "stop", root, "0", "--yes")
     given = ["NoteWritten", "PauseRequested", "SamplesAdded", "ConfigAdded", "LimitChanged"]
