@@ -65,6 +65,9 @@ _SECONDS_OF_FILES = {
     "test_recipes.py": 3.0,
 }
 
+# None of the tests of a file that takes this long per test is in the first tier.
+_LONG_S = 10.0
+
 USER_SCRIPT = Path(__file__).parent / "restore" / "user_script.py"
 
 
@@ -169,13 +172,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     others would wait for the last one.
 
     The first tier has every test that starts no process, and of each other file the first test,
-    which is its main one.
+    which is its main one; none of those that take long.
     """
     seconds: defaultdict[Path, float] = defaultdict(float)
     begun: set[Path] = set()
     for item in items:
         if _starts_processes(item) and not item.get_closest_marker("nightly"):
-            if item.path in begun:
+            is_long = _SECONDS_OF_FILES.get(item.path.name, 0.0) >= _LONG_S
+            if is_long or item.path in begun:
                 item.add_marker("rest")
             begun.add(item.path)
         names = getattr(item, "fixturenames", ())
