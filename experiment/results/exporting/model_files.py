@@ -68,7 +68,7 @@ def copy_checkpoint(
     try:
         _bring(checkpoint, partial, target)
         copied = manifest.hash_directory(partial)
-        _check(checkpoint, partial, copied)
+        _check(checkpoint, copied)
         with os_errors("write", str(target)):
             for name, content in (about or {}).items():
                 free = name if name not in copied.files else f"trial-{name}"
@@ -97,7 +97,7 @@ def about_trial(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[s
     return {PARAMS: finite(readable(dict(config))), METRICS: finite(readable(dict(metrics)))}
 
 
-def _check(checkpoint: Checkpoint, partial: Path, copied: manifest.Manifest) -> None:
+def _check(checkpoint: Checkpoint, copied: manifest.Manifest) -> None:
     """Compare with the manifest on this machine; a download has been compared already.
 
     A checkpoint that was never committed has none.
@@ -108,9 +108,6 @@ def _check(checkpoint: Checkpoint, partial: Path, copied: manifest.Manifest) -> 
     try:
         expected = manifest.load(source)
     except NotStored:
-        return
-    if expected.algorithm != copied.algorithm:
-        manifest.check(partial, expected, deep=True)
         return
     wrong = [
         f"{name} differs"
