@@ -182,7 +182,8 @@ def entry_of(
     except NeverBegun as error:
         local = location.local_path
         if local is not None and current_holder(Layout(Path(local)).lock):
-            return CatalogEntry(name=name, path=location.public, state=Condition.LIVE)
+            at = location.public
+            return CatalogEntry(name=name, path=at, state=Condition.LIVE, began_at=now)
         state, problem = Condition.NEVER_BEGUN, str(error)
     except ExperimentNotFound as error:
         if location.local_path is None:

@@ -59,12 +59,17 @@ class NeverBegun(ExperimentNotFound):
     def at(cls, path: str, lock: Path) -> NeverBegun:
         """`lock` is that of the experiment."""
         if current_holder(lock):
-            return cls(f"the run in {path} is starting: it has no record yet. Try again", path)
+            text = f"the run in {path} is starting: it has no record yet. Try again"
+            return RunStarts(text, path)
         return cls(
             f"the run in {path} ended before its first record: no trial had begun, and nothing is "
             f"lost. Start the script again",
             path,
         )
+
+
+class RunStarts(NeverBegun):
+    """A process holds the lock, and has yet to write the first record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

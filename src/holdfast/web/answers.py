@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from holdfast.experiment.folder.containment import LeadsElsewhere
 from holdfast.experiment.page.followed import Download, NotThere
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.experiment.results.read_experiment import ExperimentNotFound, RunStarts
 from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.regular import NotRegular
@@ -52,6 +52,8 @@ def failure(status: int, text: str, headers: Mapping[str, str] | None = None) ->
 def explained(error: Exception) -> Response | None:
     """The answer for an error of what was asked for, or of a disk or storage; None for a bug."""
     match error:
+        case RunStarts():
+            return failure(503, str(error))
         case ExperimentNotFound() | NotThere():
             return failure(404, str(error))
         case LeadsElsewhere():

@@ -124,6 +124,7 @@ def test_a_run_without_a_record_is_starting_while_a_process_has_its_lock(
     fcntl.flock(lock, fcntl.LOCK_EX)
     with pytest.raises(ExperimentNotFound, match="is starting: it has no record yet"):
         results.place.experiment("new")
+    assert list(results.list())[-1] == "new"  # the newest, as in `holdfast ls`
     os.close(lock)
     with pytest.raises(ExperimentNotFound, match="ended before its first record"):
         results.place.experiment("new")

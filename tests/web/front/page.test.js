@@ -9,7 +9,7 @@ import { configOf, jsonOf, textsOf } from "../../../src/holdfast/web/static/js/c
 import { compareView, comparedThings, hashOf, routeOf } from "../../../src/holdfast/web/static/js/route.js";
 import { costOfPause } from "../../../src/holdfast/web/static/js/pausing.js";
 import { Tail } from "../../../src/holdfast/web/static/js/tail.js";
-import { failedTrials, stateOf } from "../../../src/holdfast/web/static/js/words.js";
+import { failedTrials, stateOf, wordAt } from "../../../src/holdfast/web/static/js/words.js";
 import { Store } from "../../../src/holdfast/web/static/js/store.js";
 import { answerOf } from "./rig.js";
 
@@ -177,4 +177,15 @@ test("a file of a trial is an image or in the list, and never both", () => {
   const [first, all] = [arranged(many, false), arranged(many, true)];
   assert.deepEqual([first.images.length, first.files.length, first.hasMore], [12, 20, true]);
   assert.deepEqual([all.images.length, all.files.length], [15, 30]);
+});
+
+test("a trial that never began waits only while a process runs its experiment", () => {
+  const store = new Store(answerOf([{ status: "PENDING" }]));
+  let told = 0;
+  store.subscribe(() => (told += 1));
+  assert.equal(wordAt(store, 0), "waiting");
+  const before = store.changedAt(store.ids[0]);
+  store.isLive = false;
+  assert.equal(wordAt(store, 0), "not started");
+  assert.ok(told === 1 && store.changedAt(store.ids[0]) > before);
 });

@@ -4,12 +4,15 @@ import { api } from "./api.js";
 import { Store } from "./store.js";
 import { serverTime, useEffect, useReducer, useState } from "./ui.js";
 
+const STARTING = 503; // the status while a run has no record yet
 const LINGERS_MS = 500; // the next page of the same experiment takes it over
 
 class Session {
   #listeners = new Set();
   #stop = null;
+  #isOpen = true;
   #timer = 0;
+  #retry = 0;
 
   store = new Store();
   facts = null;
@@ -21,6 +24,7 @@ class Session {
   }
 
   async read() {
+    clearTimeout(this.#retry);
     try {
       const [facts, trials] = await Promise.all([api.facts(this.key), api.trials(this.key)]);
       this.store.load(trials);
@@ -29,6 +33,8 @@ class Session {
       this.#follow();
     } catch (error) {
       this.error = error;
+      // A page that was opened before its run began shows it as soon as it has.
+      if (this.facts === null && error.status !== 403 && this.#isOpen) this.#retry = setTimeout(() => this.read(), error.status === STARTING ? 1000 : 5000);
     }
     this.#tell();
   }
@@ -71,10 +77,13 @@ class Session {
 
   #take(facts) {
     this.facts = facts;
+    this.store.isLive = facts.state === "live";
     serverTime(facts.now);
   }
 
   #close() {
+    clearTimeout(this.#retry);
+    this.#isOpen = false;
     this.#stop?.();
     this.#stop = null;
     if (current === this) current = null;

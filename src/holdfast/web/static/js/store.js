@@ -20,6 +20,7 @@ export class Store {
   #shared = {};
   #changedAt = new Map();
   #loadedAt = 0;
+  #isLive = true;
 
   ids = [];
   columns = {};
@@ -141,6 +142,19 @@ export class Store {
     if (this.hovered === id) return;
     this.hovered = id;
     this.#tell();
+  }
+
+  /** Whether a process runs the experiment. */
+  get isLive() {
+    return this.#isLive;
+  }
+
+  set isLive(value) {
+    if (value === this.#isLive) return;
+    this.#isLive = value;
+    this.#loadedAt = this.version + 1; // every row is drawn again
+    this.#changedAt.clear();
+    this.#changed();
   }
 
   /** Calls `listener` after each change, and when another trial is hovered. */

@@ -4,7 +4,7 @@ import { clock, duration, number, plain, shortened } from "./format.js";
 import { TrialId } from "./links.js";
 import { hashOf } from "./route.js";
 import { COLUMNS } from "./store.js";
-import { stateOf } from "./words.js";
+import { stateAt } from "./words.js";
 import { html, Age, Component, Icon, State, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
 
 const ROW = 33;
@@ -42,14 +42,29 @@ export function usualColumns(store, facts) {
   ];
 }
 
+/** Of the usual columns those that fit: the last metrics and parameters are left out first, and the user can choose them. */
+export function fitting(columns, store, facts, width) {
+  if (width < NARROW) return columns; // which scrolls
+  const goals = new Set(Object.keys(facts.goals ?? {}).map((name) => `metrics/${name}`));
+  const metrics = columns.filter((key) => key.startsWith("metrics/") && !goals.has(key));
+  const leaves = [...metrics.reverse(), "time_total_s", "failures", ...columns.filter((key) => key.startsWith("config/")).reverse()];
+  const shown = new Set(columns);
+  let total = layoutOf(columns, store, facts, false).total;
+  for (const key of leaves) {
+    if (total <= width || !shown.delete(key)) continue;
+    total -= Math.round(widthOf(key, store, facts));
+  }
+  return columns.filter((key) => shown.has(key));
+}
+
 const kindOf = (key) => (key === "id" ? "id" : key === "status" ? "status" : COLUMNS[key] ?? "any");
 
 function widthOf(key, store, facts) {
   const title = titleOf(key, facts).length * 7.6 + 36;
   const kind = kindOf(key);
   if (kind === "id") return Math.min(320, 100 + 8.3 * Math.max(8, ...store.ids.slice(0, 20).map((id) => id.length)));
-  if (kind === "status") return 146;
-  if (kind === "text") return key === "error" || key === "why" ? 300 : 160;
+  if (kind === "status") return 130;
+  if (kind === "text") return key === "error" || key === "why" ? 220 : 160;
   if (kind !== "any") return Math.max(88, Math.min(180, title));
   const values = store.column(key) ?? [];
   const sample = values.slice(0, 60).map((value) => Math.min(24, plain(value).length) * 7.8 + 24);
@@ -96,7 +111,7 @@ function useHovered(store) {
 }
 
 /** `ids` are the trials to show in their order; `sort` is a column, with "-" before it for the largest first. */
-export function TrialTable({ store, facts, ids, columns, sort, onSort, selection, onSelect, best, query }) {
+export function TrialTable({ store, facts, ids, columns, sort, onSort, selection, onSelect, best, query, onWidth }) {
   const [rows, hold, release] = useSteady(ids, query);
   const [view, setView] = useState({ top: 0, height: 480, width: 1000 });
   const [active, setActive] = useState(null);
@@ -109,7 +124,12 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
     box.current.scrollTop = tops.get(facts.key) ?? 0; // one comes back from a trial to where one was
   }, []);
   useLayoutEffect(() => {
-    const measure = () => box.current && setView((old) => ({ ...old, height: box.current.clientHeight, width: box.current.clientWidth }));
+    const measure = () => {
+      if (!box.current) return;
+      const { clientHeight: height, clientWidth: width } = box.current;
+      setView((old) => ({ ...old, height, width }));
+      onWidth(width);
+    };
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(box.current);
@@ -245,7 +265,7 @@ function cellOf(name, id, store, facts, isBest) {
     const note = of("note");
     return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}><${TrialId} store=${store} id=${id} /></a>${isBest && html`<span class="star" title=${facts.metric ? "The best trial" : "On the Pareto front"}><${Icon} name="star" /><span class="hidden">${facts.metric ? "best" : "on the Pareto front"}</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
   }
-  if (name === "status") return [html`<${State} of=${stateOf(value, of("stop_reason"), of("pausing"))} />`];
+  if (name === "status") return [html`<${State} of=${stateAt(store, store.position(id))} />`];
   if (value === null) return [none()];
   const kind = kindOf(name);
   if (kind === "seconds") return [duration(value)];

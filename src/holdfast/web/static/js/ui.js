@@ -79,6 +79,18 @@ export function Progress({ share, left_s, label, text }) {
   </div>`;
 }
 
+/** Whether the window is as narrow as a phone: some parts then have another place. */
+export function useNarrow() {
+  const [query] = useState(() => matchMedia("(max-width: 700px)"));
+  const [isNarrow, setNarrow] = useState(query.matches);
+  useEffect(() => {
+    const changed = () => setNarrow(query.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, []);
+  return isNarrow;
+}
+
 /** A text of an experiment: it may have megabytes. */
 export function Long({ text, length, block = false }) {
   const [all, showAll] = useState(false);
@@ -91,6 +103,7 @@ export function Long({ text, length, block = false }) {
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 
 export function Failed({ error, retry }) {
+  if (error.status === 503) return html`<p class="loading" role="status">The run is starting. It appears here with its first record.</p>`;
   return html`<div class="failed" role="alert"><${Icon} name="warning" /><span>${error.message}</span>
     ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}</div>`;
 }

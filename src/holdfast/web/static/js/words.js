@@ -12,6 +12,7 @@ const ENDS = {
 const STATUSES = {
   RUNNING: ["running", "running", "accent"],
   PENDING: ["waiting", "waiting", "dim"],
+  UNSTARTED: ["not started", "waiting", "dim"],
   STARTING: ["starting", "starting", "accent"],
   STOPPING: ["stopping", "stopped", "dim"],
   PAUSED: ["paused", "paused", "held"],
@@ -20,6 +21,7 @@ const STATUSES = {
 };
 
 const CONDITIONS = {
+  starting: ["starting", "starting", "accent"],
   live: ["running", "running", "accent"],
   finished: ["finished", "done", "good"],
   errored: ["ended with errors", "failed", "bad"],
@@ -55,8 +57,17 @@ export function stateOf(status, stopReason = null, pausing = false) {
   return state(STATUSES, status);
 }
 
-/** The word that a store's table shows for the state of the trial at a position. */
-export const wordAt = ({ columns }, at) => stateOf(columns.status[at], columns.stop_reason[at], columns.pausing[at]).word;
+/** The state of the trial at a position in a store. In an experiment that no process runs, nothing waits. */
+export function stateAt({ columns, isLive }, at) {
+  const [status, reason] = [columns.status[at], columns.stop_reason[at]];
+  if (!isLive && status === "PENDING" && reason === null) return state(STATUSES, "UNSTARTED");
+  return stateOf(status, reason, columns.pausing[at]);
+}
+
+/** The word that a store's table shows for it. */
+export const wordAt = (store, at) => stateAt(store, at).word;
+/** The state of an experiment. One in the list that runs and has no record is starting. */
+export const listedCondition = ({ state: name, updated_at: at }) => conditionOf(name === "live" && at === null ? "starting" : name);
 export const conditionOf = (name) => state(CONDITIONS, name);
 export const attemptEnd = (name) => state(ATTEMPTS, name);
 

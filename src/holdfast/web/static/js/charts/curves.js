@@ -113,7 +113,7 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
         <${Button} text="+" label="Zoom in" onClick=${() => zoomBy(0.5)} />
         <${Button} text="−" label="Zoom out" onClick=${() => zoomBy(2)} disabled=${zoom === null} />
         <${Button} text="Reset zoom" onClick=${() => setZoom(null)} disabled=${zoom === null} />`} />
-    ${spread === "lines" && html`<${Legend} curves=${curves} slots=${slots.current} store=${store} hovered=${hovered} best=${best} onPick=${pick} />`}`;
+    ${spread === "lines" && html`<${Legend} curves=${curves} slots=${slots.current} store=${store} hovered=${hovered} mode=${facts.mode} metric=${metric} onPick=${pick} />`}`;
 }
 
 function why(loaded, ids, metric) {

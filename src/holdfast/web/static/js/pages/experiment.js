@@ -3,7 +3,7 @@
 import { api } from "../api.js";
 import { useSession } from "../session.js";
 import { ExperimentActions, WhyNot } from "../steer.js";
-import { html, Failed, useEffect, useMemo, useRef, useState, useStore } from "../ui.js";
+import { html, Failed, useEffect, useMemo, useNarrow, useRef, useState, useStore } from "../ui.js";
 import { filtered } from "../filter.js";
 import { sorted } from "../store.js";
 import { ChartTabs } from "./charts_tabs.js";
@@ -47,11 +47,15 @@ function Read({ session, view, onView }) {
   const version = useStore(store);
   const [selection, onSelect] = useSelection(store, view, onView);
   const filter = view.f ?? "";
-  const sort = view.sort ?? "index";
+  const hasEnded = facts.state !== "live";
+  // The best first, once no trial changes its place any more.
+  const sort = view.sort ?? (!hasEnded || !facts.metric ? "index" : facts.mode === "max" ? "-value" : "value");
   const { positions, error } = useMemo(() => filtered(store, filter), [version, filter]);
   const shown = useMemo(() => sorted(store, positions, sort.replace(/^-/, ""), sort.startsWith("-")).map((at) => store.ids[at]), [positions, sort]);
   const best = useMemo(() => store.best(facts.mode), [version, facts.mode]);
   const table = useRef();
+  const isNarrow = useNarrow();
+  const actions = html`<${ExperimentActions} facts=${facts} />`;
   const onFilter = (f) => {
     onView({ f });
     table.current?.scrollIntoView({ block: "start" });
@@ -59,17 +63,18 @@ function Read({ session, view, onView }) {
   const shared = { store, facts, selection, onSelect, view, onView };
   const select = (ids) => onSelect(new Set(ids));
   return html`<div class="stack">
-    <div><div class="title"><h1>${facts.name}</h1><span class="grow"></span><${ExperimentActions} facts=${facts} /></div><${WhyNot} facts=${facts} /></div>
+    <div><div class="title"><h1>${facts.name}</h1><span class="grow"></span>${!isNarrow && actions}</div><${WhyNot} facts=${facts} /></div>
     ${session.error && html`<${Failed} error=${session.error} retry=${() => session.read()} />`}
     <${Head} store=${store} facts=${facts} />
     <${Notices} facts=${facts} />
-    <div class="cards">
+    <div class=${hasEnded ? "cards ended" : "cards"}>
       <${Best} store=${store} facts=${facts} best=${best} />
-      <div class="stack"><${Running} store=${store} facts=${facts} onFilter=${onFilter} />
+      ${isNarrow && actions}
+      <div class="stack side"><${Running} store=${store} facts=${facts} onFilter=${onFilter} />
         <${Failures} store=${store} facts=${facts} onFilter=${onFilter} select=${select} /></div>
       <${Happened} facts=${facts} />
+      <${ChartTabs} ...${shared} shown=${shown} api=${api} />
     </div>
-    <${ChartTabs} ...${shared} shown=${shown} api=${api} />
     <div ref=${table}><${Trials} ...${shared} shown=${shown} error=${error} filter=${filter} sort=${sort} best=${best} /></div>
     <${Nodes} facts=${facts} store=${store} />
     <${Settings} facts=${facts} />

@@ -4,7 +4,7 @@ import { api } from "../api.js";
 import { bytes, count, left, number, percent, shortened } from "../format.js";
 import { compareView, hashOf } from "../route.js";
 import { compared } from "../store.js";
-import { conditionOf } from "../words.js";
+import { listedCondition } from "../words.js";
 import { html, Age, Empty, Failed, Progress, State, serverTime, useEffect, useMemo, useState } from "../ui.js";
 
 const SORTS = {
@@ -34,7 +34,7 @@ function useExperiments() {
 
 /** Whether an experiment has every word of a search in its name, its state, its tags or its metric. */
 function matches(one, words) {
-  const text = [one.name, conditionOf(one.state).word, one.best?.metric, one.storage, ...Object.entries(one.tags ?? {}).map(([name, value]) => `${name}=${value}`)].join(" ").toLowerCase();
+  const text = [one.name, listedCondition(one).word, one.best?.metric, one.storage, ...Object.entries(one.tags ?? {}).map(([name, value]) => `${name}=${value}`)].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -97,7 +97,7 @@ function Row({ one, size, isChosen, toggle }) {
   const { progress = {} } = one;
   const trials = Object.entries(one.trials ?? {});
   const failed = one.trials?.ERROR ?? 0;
-  const running = one.trials?.RUNNING ?? 0;
+  const running = one.state === "live" ? one.trials?.RUNNING ?? 0 : 0;
   const total = progress.total ?? trials.reduce((sum, [, n]) => sum + n, 0);
   return html`<tr data-key=${one.key}>
     <td class="c-check"><input type="checkbox" aria-label=${`Select ${one.name}`} checked=${isChosen} onChange=${() => toggle(one.key)} /></td>
@@ -105,9 +105,9 @@ function Row({ one, size, isChosen, toggle }) {
       ${Object.entries(one.tags ?? {}).map(([name, value]) => html` <span class="tag" key=${name} title=${`${name}=${value}`}>${name}${value === "" ? "" : `=${value}`}</span>`)}
       ${one.storage !== "" && html`<div class="dim small path">${one.storage}</div>`}
       ${one.problem !== "" && html`<div class=${`small wrap ${one.state === "interrupted" ? "dim" : "tone-bad"}`}>${shortened(one.problem, 160).text}</div>`}</td>
-    <td class="c-state"><${State} of=${conditionOf(one.state)} /></td>
+    <td class="c-state"><${State} of=${listedCondition(one)} /></td>
     <td class="c-progress"><${Progress} share=${progress.share ?? null} text="" label=${`Progress of ${one.name}`} />
-      <div class="small dim">${[percent(progress.share), one.state === "live" ? left(progress.left_s) : "", `${progress.done ?? 0} of ${count(total, "trial")}`].filter(Boolean).join(" · ")}${running > 0 ? ` · ${running} running` : ""}${failed > 0 && html` · <span class="tone-bad">${failed} failed</span>`}</div></td>
+      <div class="small dim">${[percent(progress.share), one.state === "live" ? left(progress.left_s) : "", one.updated_at === null ? "no record yet" : `${progress.done ?? 0} of ${count(total, "trial")}`].filter(Boolean).join(" · ")}${running > 0 ? ` · ${running} running` : ""}${failed > 0 && html` · <span class="tone-bad">${failed} failed</span>`}</div></td>
     <td class="c-best">${one.best ? html`<b>${number(one.best.value)}</b> <span class="dim small">${one.best.mode} ${one.best.metric}</span>` : one.pareto_front?.length > 0 ? html`<span class="dim">${count(one.pareto_front.length, "trial")} on the Pareto front</span>` : html`<span class="dim">none yet</span>`}</td>
     <td class="c-began"><${Age} at=${one.began_at} /></td>
     <td class="c-updated"><${Age} at=${one.updated_at} /></td>

@@ -1,14 +1,14 @@
 // How an experiment is doing, in one card.
 
 import { count, duration, left, number, percent } from "../format.js";
-import { conditionOf, stateOf } from "../words.js";
+import { conditionOf, stateAt } from "../words.js";
 import { html, Age, Progress, State } from "../ui.js";
 
 /** `[{state, n}]` of all trials, by the words of the table. */
 function states(store) {
   const found = new Map();
-  store.columns.status.forEach((status, at) => {
-    const state = stateOf(status, store.columns.stop_reason[at], store.columns.pausing[at]);
+  store.ids.forEach((_, at) => {
+    const state = stateAt(store, at);
     found.set(state.word, { state, n: (found.get(state.word)?.n ?? 0) + 1 });
   });
   return [...found.values()].sort((a, b) => TONES.indexOf(a.state.tone) - TONES.indexOf(b.state.tone) || b.n - a.n);

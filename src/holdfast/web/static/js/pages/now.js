@@ -2,7 +2,7 @@
 
 import { configLine, count, duration, iterations, number, shortened } from "../format.js";
 import { TrialLink, trialHash } from "../links.js";
-import { failedTrials, stateOf } from "../words.js";
+import { failedTrials, stateAt, stateOf } from "../words.js";
 import { html, Age, Empty, Icon, Long, State, useState } from "../ui.js";
 
 const SHOWN = 6;
@@ -36,7 +36,7 @@ function Winner({ store, facts, id }) {
   const status = store.value(id, "status");
   return html`
     <p class="figure-line"><b class="big">${number(value)}</b> <span class="mono">${facts.metric}</span> <span class="dim">in trial</span> <${TrialLink} store=${store} facts=${facts} id=${id} long /></p>
-    <p class="dim">${capital(iterations(store.value(id, "iteration") - 1, store.value(id, "iteration")))}, after ${duration(store.value(id, "time_total_s"))} of training; <${State} of=${stateOf(status, store.value(id, "stop_reason"), store.value(id, "pausing"))} />${status === "ERROR" ? html` after this report: <${Long} text=${store.value(id, "error") ?? ""} length=${200} />` : ""}</p>
+    <p class="dim">${capital(iterations(store.value(id, "iteration") - 1, store.value(id, "iteration")))}, after ${duration(store.value(id, "time_total_s"))} of training; <${State} of=${stateAt(store, store.position(id))} />${status === "ERROR" ? html` after this report: <${Long} text=${store.value(id, "error") ?? ""} length=${200} />` : ""}</p>
     <p class="dim small">The ${facts.mode === "min" ? "lowest" : "highest"} value in the last reports of ${count(rivals.length + 1, "trial")}, as <code>holdfast best</code> chooses: running, stopped and failed trials count.${second !== null ? ` The next is ${number(second)}.` : ""}</p>
     <p class="mono wrap config">${shortened(configLine(configAt(store, id), facts.varied), 600).text}</p>`;
 }
@@ -55,10 +55,11 @@ function Front({ store, facts }) {
 export function Running({ store, facts, onFilter }) {
   const running = store.ids.filter((_, at) => ["RUNNING", "STARTING", "STOPPING"].includes(store.columns.status[at]));
   const isLive = facts.state === "live"; // else these are the trials that a restore continues
+  if (!isLive && running.length === 0) return null;
   const waiting = facts.progress?.waiting_text ?? "";
-  return html`<section class="card" id="running" aria-label=${isLive || running.length === 0 ? "Running now" : "Interrupted"}><h2>${isLive || running.length === 0 ? "Running now" : "Interrupted"}${running.length > 0 && html` <span class="dim">${running.length}</span>`}</h2>
+  return html`<section class="card" id="running" aria-label=${isLive ? "Running now" : "Interrupted"}><h2>${isLive ? "Running now" : "Interrupted"}${running.length > 0 && html` <span class="dim">${running.length}</span>`}</h2>
     ${running.length === 0
-      ? html`<${Empty}>${facts.state === "live" ? waiting || "No trial runs at the moment." : store.size === 0 ? "No process runs this experiment, and it has no trials." : "No process runs this experiment."}<//>`
+      ? html`<${Empty}>${waiting || "No trial runs at the moment."}<//>`
       : html`<table class="plain compact"><thead class="hidden"><tr><th scope="col">Trial</th><th scope="col">Iteration</th><th scope="col">Value</th><th scope="col">Last report</th></tr></thead>
         <tbody>${running.slice(0, SHOWN).map((id) => html`<${Runner} key=${id} store=${store} facts=${facts} id=${id} />`)}</tbody></table>
       ${running.length > SHOWN && html`<button type="button" class="link" onClick=${() => onFilter(isLive ? "status in [running, pausing, starting, stopping]" : "status == interrupted")}>Show all ${running.length} in the table</button>`}
@@ -70,7 +71,7 @@ export function Running({ store, facts, onFilter }) {
 function Runner({ store, facts, id }) {
   const of = (key) => store.value(id, key);
   return html`<tr onMouseEnter=${() => store.hover(id)} onMouseLeave=${() => store.hover(null)}>
-    <td><${TrialLink} store=${store} facts=${facts} id=${id} long />${of("status") !== "RUNNING" || of("pausing") ? html` <${State} of=${stateOf(of("status"), "", of("pausing"))} />` : ""}</td>
+    <td><${TrialLink} store=${store} facts=${facts} id=${id} long />${facts.state === "live" && (of("status") !== "RUNNING" || of("pausing")) ? html` <${State} of=${stateOf(of("status"), "", of("pausing"))} />` : ""}</td>
     <td class="nowrap"><span class="dim">iteration</span> ${of("iteration")}</td>
     <td class="num">${of("value") === null ? "" : number(of("value"))}</td>
     <td class="num dim nowrap">${of("reported_at") === null ? "no report yet" : html`<${Age} at=${of("reported_at")} />`}</td></tr>`;

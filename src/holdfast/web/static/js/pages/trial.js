@@ -8,27 +8,31 @@ import { trialHash } from "../links.js";
 import { hashOf, compareView } from "../route.js";
 import { useSession } from "../session.js";
 import { Note, TrialActions, TryAgain, WhyNot } from "../steer.js";
-import { attemptEnd, isFinal, stateOf } from "../words.js";
-import { html, Age, Chart, Empty, Failed, Icon, Long, State, now, useEffect, useLoaded, useMemo, useRef, useState, useStore } from "../ui.js";
+import { attemptEnd, isFinal, stateAt, stateOf } from "../words.js";
+import { html, Age, Chart, Empty, Failed, Icon, Long, State, now, useEffect, useLoaded, useMemo, useNarrow, useRef, useState, useStore } from "../ui.js";
 
 export function TrialPage({ key_, trial: id, view, onView }) {
   const session = useSession(key_);
+  const isNarrow = useNarrow();
   const { store, facts } = session;
-  const { value: trial, error, again } = useLoaded(() => api.trial(key_, id), [key_, id]);
+  const { value: read, error, again } = useLoaded(() => api.trial(key_, id), [key_, id, facts === null]);
   useStore(store);
-  useFresh(store, id, again);
+  useFresh(store, id, read, again);
+  const trial = read && newest(store, read);
   if (trial === null || facts === null) {
     const failed = error ?? session.error;
     return failed ? html`<${Failed} error=${failed} retry=${() => { again(); session.read(); }} />` : html`<p class="loading">Reading the trial…</p>`;
   }
+  const actions = html`<${Actions} store=${store} facts=${facts} trial=${trial} />`;
   const shared = { store, facts, selection: new Set([id]), onSelect() {}, shown: [id], api, view, onView };
   return html`<div class="stack">
-    <${Title} store=${store} facts=${facts} trial=${trial} />
+    <${Title} store=${store} facts=${facts} trial=${trial}>${!isNarrow && actions}<//>
     <${WhyNot} facts=${facts} />
     ${error && html`<${Failed} error=${error} retry=${again} />`}
     <${Summary} store=${store} facts=${facts} trial=${trial} again=${again} />
+    ${isNarrow && actions}
     <section class="card" id="attempts" aria-label="Attempts"><h2>Attempts <span class="dim">${trial.attempts.length}</span></h2>
-      ${trial.attempts.length === 0 ? html`<${Empty}>Not started yet. The trial starts when there are resources for it.<//>` : html`<${Chart} file="timeline" part="Attempts" ...${shared} trial=${trial} /><${Attempts} attempts=${trial.attempts} />`}</section>
+      ${trial.attempts.length === 0 ? html`<${Empty}>Not started yet. ${facts.state === "live" ? "The trial starts when there are resources for it." : "It starts if a restore continues the experiment."}<//>` : html`<${Chart} file="timeline" part="Attempts" ...${shared} trial=${trial} /><${Attempts} attempts=${trial.attempts} />`}</section>
     <section class="card" id="curves" aria-label="Curves"><h2>Curves</h2>${trial.iteration > 0 ? html`<${Chart} file="curves" part="Curves" ...${shared} />` : html`<${Empty}>No report yet. The curves begin with the first one.<//>`}</section>
     <div class="halves">
       <${Config} facts=${facts} trial=${trial} />
@@ -40,38 +44,50 @@ export function TrialPage({ key_, trial: id, view, onView }) {
   </div>`;
 }
 
-/** Reads the trial again when the stream says that it has changed, at most every two seconds. */
-function useFresh(store, id, again) {
+const NEWEST = ["status", "stop_reason", "value", "iteration", "attempt", "reported_at"];
+
+/** The trial with the values that every other part of the page has: the store is newer than the last answer. */
+function newest(store, trial) {
+  const at = store.position(trial.trial_id);
+  return at < 0 ? trial : { ...trial, ...Object.fromEntries(NEWEST.map((name) => [name, store.columns[name][at]])) };
+}
+
+/** Reads the trial again when the stream says that it has changed since it was `read`, at most every two seconds. */
+function useFresh(store, id, read, again) {
   const timer = useRef(0);
   const of = (key) => store.value(id, key);
   const mark = ["status", "iteration", "attempt", "failures", "note", "checkpoint", "reported_at", "is_held", "pausing", "stop_reason"].map(of).join(" ");
   const seen = useRef(null);
   useEffect(() => {
     if (store.position(id) < 0) return;
-    if (seen.current !== null && seen.current !== mark && timer.current === 0) {
+    const isOld = read !== null && ["status", "iteration", "attempt"].some((name) => of(name) !== read[name]);
+    if (((seen.current !== null && seen.current !== mark) || isOld) && timer.current === 0) {
       timer.current = setTimeout(() => {
         timer.current = 0;
         again();
       }, 2000);
     }
     seen.current = mark;
-  }, [mark]);
+  }, [mark, read]);
   useEffect(() => () => clearTimeout(timer.current), []);
 }
 
-function Title({ store, facts, trial }) {
+const Actions = ({ store, facts, trial }) => html`<div class="actions"><${TrialActions} facts=${facts} store=${store} ids=${[trial.trial_id]} /><${TryAgain} facts=${facts} config=${trial.config} /></div>`;
+
+function Title({ store, facts, trial, children }) {
   const id = trial.trial_id;
   const at = store.position(id);
   const neighbour = (step) => (at >= 0 ? store.ids[at + step] : undefined);
   const link = (to, label) => (to === undefined ? null : html`<a href=${trialHash(facts, to)}>${label}</a>`);
   return html`<div class="title"><h1>Trial ${trial.index} <span class="mono dim">${id}</span></h1>
     <span class="row small">${link(neighbour(-1), "← previous")} ${link(neighbour(1), "next →")}</span>
-    <div class="actions"><${TrialActions} facts=${facts} store=${store} ids=${[id]} /><${TryAgain} facts=${facts} config=${trial.config} /></div></div>`;
+    ${children}</div>`;
 }
 
 function Summary({ store, facts, trial, again }) {
   const { best_id: best, trial_id: id } = trial;
-  const status = stateOf(trial.status, trial.stop_reason, store.value(id, "pausing"));
+  const at = store.position(id);
+  const status = at < 0 ? stateOf(trial.status, trial.stop_reason) : stateAt(store, at);
   const rank = store.rank(id, facts.mode);
   const isBest = best === id;
   return html`<section class="card" aria-label="Summary"><div class="tiles">
