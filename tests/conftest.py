@@ -65,8 +65,9 @@ _SECONDS_OF_FILES = {
     "test_recipes.py": 3.0,
 }
 
-# None of the tests of a file that takes this long per test is in the first tier.
-_LONG_S = 10.0
+# Files that take so long per test, and these folders, are not in the first tier.
+_LONG_S = 3.0
+_LONG_FOLDERS = ("benchmarks", "examples")
 
 USER_SCRIPT = Path(__file__).parent / "restore" / "user_script.py"
 
@@ -172,20 +173,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     others would wait for the last one.
 
     The first tier has every test that starts no process, and of each other file the first test,
-    which is its main one; none of those that take long.
+    which is its main one; none of files that take long, and none that is marked `rest` itself.
     """
     seconds: defaultdict[Path, float] = defaultdict(float)
     begun: set[Path] = set()
     for item in items:
         if _starts_processes(item) and not item.get_closest_marker("nightly"):
-            is_long = _SECONDS_OF_FILES.get(item.path.name, 0.0) >= _LONG_S
-            if is_long or item.path in begun:
+            if item.path in begun or _takes_long(item.path):
                 item.add_marker("rest")
             begun.add(item.path)
         names = getattr(item, "fixturenames", ())
         least = _SECONDS_OF_FILES.get(item.path.name, 0.1)
         seconds[item.path] += max([least, *(_SECONDS.get(name, 0.1) for name in names)])
     items.sort(key=lambda item: -seconds[item.path])
+
+
+def _takes_long(file: Path) -> bool:
+    return _SECONDS_OF_FILES.get(file.name, 0.0) >= _LONG_S or file.parent.name in _LONG_FOLDERS
 
 
 def _starts_processes(item: pytest.Item) -> bool:

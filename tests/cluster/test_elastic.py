@@ -16,7 +16,7 @@ from tests.rig.nodes.slurm import SlurmCluster, wait_until
 from tests.rig.nodes.slurm_rigs import jobs_of, occupy
 from tests.rig.nodes.ssh_runs import ssh_nodes
 
-pytestmark = [pytest.mark.process, pytest.mark.server]
+pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 SCRIPT = Path(__file__).parent / "waves_script.py"
 # Without this a node is given back after a minute.

@@ -16,7 +16,7 @@ from tests.rig.web import browser
 from tests.rig.web.in_process import Browser
 from tests.rig.web.page import serve
 
-pytestmark = [pytest.mark.process, pytest.mark.server]
+pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 RUN = "/api/e/run"
 LOST = "WorkerLost: the worker process"

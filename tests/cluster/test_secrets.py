@@ -30,7 +30,7 @@ from tests.rig.storage.bucket import Bucket
 from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server
 
-pytestmark = [pytest.mark.process, pytest.mark.server]
+pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 SCRIPT = Path(__file__).parent / "secret_script.py"
 # Processes that may have the variables of the script's environment, or those of workers.

@@ -11,7 +11,7 @@ from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.nodes.ssh_runs import SCRATCH, ssh_nodes
 from tests.rig.script import UserScript
 
-pytestmark = [pytest.mark.process, pytest.mark.server]
+pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.rig.nodes.machines import Machines
 from tests.rig.nodes.ssh_runs import ssh_nodes
 from tests.rig.nodes.training import TRAINING, check_numbers, rows_of, samples_of
 
-pytestmark = [pytest.mark.process, pytest.mark.server]
+pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.rig.faults import silent_disk
 from tests.rig.nightly import rest_nightly
 from tests.rig.script import UserScript
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.rest]
 
 QUICK = {"HOLDFAST_DISK_DEADLINE_S": "1", "HOLDFAST_FLUSH_DEADLINE_S": "2"}
 

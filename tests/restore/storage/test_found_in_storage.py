@@ -15,7 +15,7 @@ from tests.rig.nightly import rest_nightly
 from tests.rig.storage.bucket import Bucket
 from tests.rig.storage.s3_server import S3Server
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.rest]
 
 FOUND = "is complete, although no record names it"
 

@@ -13,7 +13,7 @@ from tests.rig.storage.bucket import Bucket
 from tests.rig.storage.gcs_server import GcsServer
 from tests.rig.storage.proxy import Proxy
 
-pytestmark = [pytest.mark.process, pytest.mark.server]
+pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 
 class GcsBucket(Bucket):

@@ -15,7 +15,7 @@ from tests.rig.storage.bucket import Bucket
 from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server
 
-pytestmark = [pytest.mark.process, pytest.mark.server]
+pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 
 @pytest.fixture

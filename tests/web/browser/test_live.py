@@ -12,7 +12,7 @@ from tests.rig.runs.patient import healthy
 from tests.rig.web.browser import Tab, seen
 from tests.rig.web.page import begun, serve
 
-pytestmark = [pytest.mark.process, pytest.mark.server]
+pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 
 def test_each_page_follows_a_run_through_a_kill_and_a_restore(

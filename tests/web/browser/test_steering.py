@@ -15,7 +15,7 @@ from tests.rig.script import UserScript
 from tests.rig.web.browser import Tab, seen
 from tests.rig.web.page import serve
 
-pytestmark = [pytest.mark.process, pytest.mark.server]
+pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 
 class Steered:
