@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Final, Self
 
 from holdfast.dataclass import dataclass
+from holdfast.errors import TuneError, for_the_caller
 from holdfast.plain_numbers import takes_numbers
 
 # Increase it when arguments of a class change their meaning; `rebuilt` must read all earlier ones.
@@ -172,7 +173,10 @@ def _keeping_arguments(init: Callable[..., None]) -> Callable[..., None]:
         kind = next(one for one in type(self).__mro__ if is_holdfast_class(one))
         construction = Construction(kind=kind, args=args, kwargs=kwargs)
         vars(self)[_CONSTRUCTION] = construction
-        init(self, *args, **kwargs)
+        try:
+            init(self, *args, **kwargs)
+        except TuneError as error:
+            raise for_the_caller(error) from error.__cause__
         vars(self)[_CONSTRUCTION] = self.without_secrets(construction)
 
     return __init__

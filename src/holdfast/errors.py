@@ -14,3 +14,10 @@ class TuneError(Exception):
 
     def __str__(self) -> str:
         return printable(super().__str__(), keep="\n\t")
+
+
+def for_the_caller(error: TuneError) -> TuneError:
+    """The error of a setting (a ValueError) without the frames that have checked it, as its text
+    says all; another error, and one with a cause, as it is."""
+    is_told = isinstance(error, ValueError) and error.__cause__ is None
+    return error.with_traceback(None) if is_told else error

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
+from holdfast.errors import TuneError, for_the_caller
 from holdfast.foreign import OF_STUDY, instead_of_scheduler, instead_of_search
 from holdfast.plain_numbers import takes_numbers
 
@@ -109,7 +110,10 @@ def explains_call(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
             }
             if unknown:
                 raise TypeError(_text(name, unknown))
-            return call(*args, **kwargs)
+            try:
+                return call(*args, **kwargs)
+            except TuneError as error:
+                raise for_the_caller(error) from error.__cause__
 
         return called
 
