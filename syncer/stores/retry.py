@@ -120,8 +120,8 @@ class Turns:
 class StorageRetry:
     """Retries operations until they succeed, or until `timeout_s` has passed without progress.
 
-    `tell` is called with the first failure of each operation, `moving` at progress, at most once
-    a second.
+    `tell` is called with the first failure of an outage, which may be of many operations, `is_back`
+    when all of them have succeeded, and `moving` at progress, at most once a second.
     """
 
     def __init__(
@@ -131,14 +131,16 @@ class StorageRetry:
         where: str,
         tell: Callable[[str], None],
         moving: Callable[[], None] = lambda: None,
+        is_back: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._moving = moving
+        self._moving, self._is_back = moving, is_back
         self._moved_at = time.monotonic()
         self._timeout_s = timeout_s
         self._where = where
         self._tell = tell
         # A set, because two waits may have the same description.
         self._waits: set[_Wait] = set()
+        self._failing: set[_Wait] = set()
         self._notes: dict[str, str] = {}
 
     @property
@@ -174,7 +176,10 @@ class StorageRetry:
         try:
             async with wait.deadline:
                 wait.restart()
-                return await self._until_done(wait, attempt)
+                done = await self._until_done(wait, attempt)
+            if self._failing == {wait}:
+                self._is_back(f"{self._where} answers again")
+            return done
         except TimeoutError as error:
             if not wait.deadline.expired():  # a disk or network that gave up has raised it
                 raise
@@ -184,6 +189,7 @@ class StorageRetry:
             wait.stop()
             _current.reset(before)
             self._waits.discard(wait)
+            self._failing.discard(wait)
 
     async def _until_done(self, wait: _Wait, attempt: Callable[[], Awaitable[T]]) -> T:
         pause_s = _FIRST_WAIT_S
@@ -195,7 +201,8 @@ class StorageRetry:
                 if not isinstance(error, StorageUnavailable):
                     raise error from group
                 wait.why = str(error)
-                if pause_s == _FIRST_WAIT_S:
+                if not self._failing:
                     self._tell(f"{error}; retrying")
+                self._failing.add(wait)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, _LONGEST_WAIT_S)

@@ -51,6 +51,7 @@ class Keeper:
             timeout_s=settings.timeout_s,
             where=where,
             tell=lambda text: tell(["trouble", text]),
+            is_back=lambda text: tell(["trouble", text]),
             moving=lambda: tell(["moving"]),
         )
         self._has_told_refusal = False

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import itertools
 import time
 from pathlib import Path
 
@@ -249,3 +250,25 @@ async def test_after_it_was_suspended_an_operation_has_its_whole_time_and_no_mor
 
 def suspended_for(seconds: float) -> None:
     time.sleep(seconds)
+
+
+async def test_one_outage_of_many_operations_is_told_once_and_its_end_once() -> None:
+    told: list[str] = []
+    storage = StorageRetry(timeout_s=60, where="the bucket", tell=told.append, is_back=told.append)
+    is_up, all_failed = asyncio.Event(), asyncio.Event()
+    failed = itertools.count(1)
+
+    async def attempt() -> str:
+        if is_up.is_set():
+            return "done"
+        if next(failed) == 20:
+            all_failed.set()
+        raise StorageUnavailable("upload", "the bucket", "no route")
+
+    several = [asyncio.create_task(storage.until_done(f"upload {n}", attempt)) for n in range(20)]
+    await all_failed.wait()
+    is_up.set()
+    assert await asyncio.gather(*several) == ["done"] * 20
+    first, last = told
+    assert first.endswith("no route; retrying")
+    assert last == "the bucket answers again"

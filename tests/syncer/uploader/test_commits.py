@@ -121,8 +121,9 @@ async def test_nothing_is_written_to_a_storage_that_vanished_and_nothing_taken_f
     unmounted |= kept.memory.objects
     kept.memory.objects.clear()
     await uploader.commit("t1", 0, FOLDER)
-    assert [message[0] for message in told] == ["trouble", "committed"]
+    assert [message[0] for message in told] == ["trouble", "trouble", "committed"]
     assert "Is it still mounted?" in told[0][1]
+    assert told[1][1].endswith("answers again")
     assert len(kept.objects_of(FOLDER)) == 2
 
 
