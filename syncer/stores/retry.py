@@ -120,8 +120,8 @@ class Turns:
 class StorageRetry:
     """Retries operations until they succeed, or until `timeout_s` has passed without progress.
 
-    `tell` is called with the first failure of an outage, which may be of many operations, `is_back`
-    when all of them have succeeded, and `moving` at progress, at most once a second.
+    `tell` is called with the first failure of an outage, which may be of many operations,
+    `is_back` when all of them have succeeded, and `moving` at progress, at most once a second.
     """
 
     def __init__(
