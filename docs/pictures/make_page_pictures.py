@@ -89,6 +89,7 @@ def pictures(served: Served, opened: Callable[..., Tab]) -> None:
     tab.page.goto(served.at(f"e/digits/t/{seven}"))
     seen(tab.page.locator("#attempts"), "Attempt 2")
     seen(tab.page.locator("#output"), "loss")
+    tab.page.locator("#curves canvas").first.wait_for()
     save(tab, "trial", whole=True)
 
     tab.page.goto(served.at("e/digits"))

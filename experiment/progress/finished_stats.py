@@ -12,11 +12,11 @@ from typing import Any
 from holdfast.experiment.progress.eta import Past
 from holdfast.experiment.progress.failure_text import cause, user_frame
 from holdfast.experiment.progress.scheduler_facts import Tally
-from holdfast.experiment.progress.stop_reasons import stop_reason
+from holdfast.experiment.progress.stop_reasons import early_reason
 from holdfast.experiment.progress.summary import MAX_FAILURES
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.stopper import lookup
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status, StopReason, Trial
 
 # The number of trials whose lengths are kept for the estimate.
 _LENGTHS = 200
@@ -39,7 +39,7 @@ class FinishedStats:
         self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
         self._kept = self._broken = 0
         self._spec, self._keep = spec, max(1, keep)
-        self.early = 0
+        self.early: Counter[StopReason] = Counter()
         self.decided = Tally()
         self._ranked: dict[Status, list[tuple[_Rank, Trial]]] = {
             Status.TERMINATED: [],
@@ -55,8 +55,8 @@ class FinishedStats:
         self.unread += trial.unread
         if trial.status is Status.TERMINATED:
             self.silent += trial.row is None
-            reason = stop_reason(trial, self._spec, is_live=True)
-            self.early += reason is not None and reason.is_early
+            if reason := early_reason(trial, self._spec):
+                self.early[reason] += 1
             self._lengths_s.append(trial.time_total_s)
             self._kept += trial.iteration == expected
             self._broken += expected not in (None, trial.iteration)

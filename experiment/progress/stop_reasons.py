@@ -79,17 +79,18 @@ def stop_sentence(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> str:
             return f"it ended {at}; an earlier version kept no reason"
 
 
-def stopped_by(trial: Trial, reason: StopReason | None) -> str:
-    """Who stopped a trial early, for a narrow column: `ASHA`, `stopper`, `budget`."""
-    if reason is None or not reason.is_early:
-        return ""
-    return reason.value if trial.stop is None else _who(trial.stop)
+def early_reason(trial: Trial, spec: ExperimentSpec) -> StopReason | None:
+    """The reason of a trial that was stopped before it had finished; None for any other."""
+    reason = stop_reason(trial, spec, is_live=True)
+    return reason if reason is not None and reason.is_early else None
 
 
 def stop_text(stop: Stop | None) -> str:
-    """`finished`, or `stopped by ASHA`."""
-    is_early = stop is not None and stop.reason.is_early
-    return f"stopped by {_who(stop)}" if stop is not None and is_early else "finished"
+    """`finished`, `pruned by ASHA` or `stopped by budget`."""
+    if stop is None or not stop.reason.is_early:
+        return "finished"
+    verb = "pruned" if stop.reason is StopReason.PRUNED else "stopped"
+    return f"{verb} by {_who(stop)}"
 
 
 def _who(stop: Stop) -> str:

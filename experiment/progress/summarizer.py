@@ -13,7 +13,7 @@ from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.failure_text import cause, logs_of, path_of, user_frame
 from holdfast.experiment.progress.finished_stats import FinishedStats, leader, rank, value_of
 from holdfast.experiment.progress.remaining_time import RemainingTime
-from holdfast.experiment.progress.stop_reasons import stop_reason, stopped_by
+from holdfast.experiment.progress.stop_reasons import early_reason
 from holdfast.experiment.progress.summary import (
     MAX_FAILURES,
     BestTrial,
@@ -107,7 +107,7 @@ class Summarizer:
             elapsed_s=facts.elapsed_s(now, active_s),
             left_s=_within_budget(left_s, active_s, machine.spec.budget_s),
             share=share,
-            early=ended.early,
+            early=dict(ended.early),
             scheduler=ended.decided.and_of(alive).line(machine.spec),
             interrupted=_interrupted(alive) if machine.finished else 0,
             silent=0 if machine.ending else ended.silent,
@@ -217,7 +217,7 @@ def summary_of(
             ended.causes,
             log_names_of(spec.options.get("log_to_file", False)),
         ),
-        early=ended.early,
+        early=dict(ended.early),
         unread=ended.unread,
     )
 
@@ -235,7 +235,6 @@ def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> Bes
     value = value_of(best, metric) if best else None
     if best is None or value is None:
         return None
-    reason = stop_reason(best, spec, is_live=True)
     return BestTrial(
         trial_id=best.trial_id,
         name=best.spec.name,
@@ -243,7 +242,7 @@ def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> Bes
         value=value,
         params=params.of(best),
         iteration=best.iteration,
-        is_early=reason is not None and reason.is_early,
+        early=early_reason(best, spec),
     )
 
 
@@ -292,7 +291,7 @@ def _row(
         workers=trial.bundles - 1 if most and trial.bundles else 0,
         most_workers=most - 1 if most else 0,
         nodes=_nodes_of(trial, held),
-        stopped_by=stopped_by(trial, stop_reason(trial, spec, is_live=True)),
+        early=early_reason(trial, spec),
         has_begun=trial.attempt > 0,
         usage=trial.usage,
         unread=trial.unread,

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.resources import Usage
-from holdfast.trial.trial import Status
+from holdfast.trial.trial import Status, StopReason
 
 MAX_FAILURES = 20
 # Data that waits longer than this for storage is shown as late.
@@ -23,8 +23,8 @@ class Summary:
     the table's columns. `failures` are at most MAX_FAILURES trials that failed or wait for a
     retry. Times are in seconds; `left_s` is an estimate, None if there is none; `share` is the
     fraction of the work that is done, from 0 to 1, None if the number of trials is not known.
-    `early` counts the trials that were stopped before they had finished, `interrupted` those that
-    had begun and did not end, once the run has ended. `scheduler` is a line about what
+    `early` counts the trials that were stopped before they had finished by reason, `interrupted`
+    those that had begun and did not end, once the run has ended. `scheduler` is a line about what
     the scheduler has decided. `retried` counts retries in this process,
     `silent` trials that finished without a report, `unread` lines of commands that looked like
     reports and could not be read.
@@ -47,7 +47,7 @@ class Summary:
     elapsed_s: float = 0.0
     left_s: float | None = None
     share: float | None = None
-    early: int = 0
+    early: Mapping[StopReason, int] = field(default_factory=dict)
     interrupted: int = 0
     scheduler: str = ""
     retried: int = 0
@@ -74,8 +74,8 @@ class TrialRow:
 
     `last` is the iteration with which it is expected to end, None if not known. It has `workers`
     of `most_workers` if their number can change; otherwise both are 0. `nodes` are those that it
-    runs or ran on, rank 0's first; none on this machine. `stopped_by` says who stopped it early,
-    empty if nobody did. `usage` is what its attempts have used.
+    runs or ran on, rank 0's first; none on this machine. `early` is the reason of one that was
+    stopped before it had finished. `usage` is what its attempts have used.
     """
 
     trial_id: str
@@ -90,7 +90,7 @@ class TrialRow:
     workers: int = 0
     most_workers: int = 0
     nodes: tuple[str, ...] = ()
-    stopped_by: str = ""
+    early: StopReason | None = None
     has_begun: bool = True
     usage: Usage | None = None
     unread: int = 0
@@ -115,7 +115,7 @@ class NodesSummary:
 class BestTrial:
     """The trial with the best value so far in its last report, which is that of `iteration`.
 
-    `is_early`: it was stopped there before it had finished.
+    `early` is the reason if it was stopped there before it had finished.
     """
 
     trial_id: str
@@ -124,7 +124,7 @@ class BestTrial:
     value: float
     params: Mapping[str, Any]
     iteration: int = 0
-    is_early: bool = False
+    early: StopReason | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ def table_lines(summary: Summary, rows: Sequence[TrialRow], table: FittedTable) 
         emphasis = "bold" if row.trial_id == best else ""
         first = filled(line[0], widths[0])
         state = filled(line[1], widths[1])
-        colour = "yellow" if row.stopped_by else _STYLES[row.status]
+        colour = "yellow" if row.early else _STYLES[row.status]
         style = f"{emphasis} {colour}".strip()
         rest = _joined(line[2:], widths[2:], left - 2)
         lines.append(((f"{first}  ", emphasis), (state, style), (f"  {rest}", emphasis)))

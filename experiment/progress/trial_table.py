@@ -7,8 +7,14 @@ from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
 from holdfast.experiment.progress.summary import Summary, TrialRow
-from holdfast.experiment.progress.text_width import cut, short_headers, width_of
-from holdfast.experiment.progress.wording import duration, format_cell, param_cell, size
+from holdfast.experiment.progress.text_width import short_headers, width_of
+from holdfast.experiment.progress.wording import (
+    duration,
+    format_cell,
+    param_cell,
+    size,
+    state_word,
+)
 from holdfast.names import printable
 from holdfast.trial.trial import Status
 
@@ -137,13 +143,8 @@ def nodes_cell(nodes: Sequence[str]) -> str:
 def _status(row: TrialRow, *, is_live: bool) -> str:
     unread = f", {row.unread:,} unread" if row.unread else ""
     marks = (f" ↻{row.retries}" if row.retries else "") + unread
-    if row.status is Status.TERMINATED and row.stopped_by:
-        return f"STOPPED {cut(printable(row.stopped_by), _CELL_WIDTH)}{marks}"
-    if is_live or row.status.is_final:
-        return f"{row.status}{marks}"
-    if row.status is Status.PENDING and row.has_begun:
-        return f"INTERRUPTED{marks}"
-    return f"{'was ' if row.status.has_worker else ''}{row.status}{marks}"
+    is_cut_off = not is_live and row.has_begun and not row.status.is_final
+    return f"{state_word(row.status, 'interrupted' if is_cut_off else row.early)}{marks}"
 
 
 def _iteration(row: TrialRow) -> str:

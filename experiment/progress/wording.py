@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.progress.failure_text import cause, path_of
@@ -13,7 +14,7 @@ from holdfast.experiment.progress.summary import FailedTrial, StorageAge, Summar
 from holdfast.experiment.progress.text_width import cut
 from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.names import printable
-from holdfast.trial.trial import Status
+from holdfast.trial.trial import Status, StopReason
 from holdfast.trial.values import READ_BITS, whole_text
 
 # The order in which states are listed everywhere.
@@ -92,21 +93,22 @@ def states_text(
     *,
     ended: bool = False,
     is_live: bool = True,
-    early: int = 0,
+    reasons: Mapping[StopReason, int] | Mapping[str, int] = MappingProxyType({}),
     interrupted: int = 0,
 ) -> str:
-    """`8 finished, 2 stopped early, 1 failed, 2 running, 3 queued, 10 not created yet`.
+    """`8 finished, 2 pruned, 1 failed, 2 running, 3 queued, 10 not created yet`.
 
-    `early` of the trials that have ended were stopped early. Unless the run `is_live`, the trials
+    `reasons` counts the trials that have ended by reason. Unless the run `is_live`, the trials
     that had a worker are `interrupted`, and so are those that had begun and wait again:
     `interrupted` counts all that had begun and have not ended.
     """
-    words = Counter[str]()
+    words, known = Counter[str](), {str(reason): n for reason, n in reasons.items()}
+    early = {reason.value: known.get(reason, 0) for reason in StopReason if reason.is_early}
     for status, word in _WORDS.items():
         words[word if is_live or not status.has_worker else "interrupted"] += counts.get(status, 0)
         if status is Status.TERMINATED:
-            words[word] -= early
-            words["stopped early"] = early
+            words[word] -= sum(early.values())
+            words.update(early)
     if not is_live:
         again = interrupted - words["interrupted"] - words["paused"]
         words["interrupted"] += again
@@ -114,6 +116,13 @@ def states_text(
     parts = [f"{count} {word}" for word, count in words.items() if count]
     later = "not created" if ended else "not created yet"
     return ", ".join([*parts, *[f"{not_created} {later}"] * bool(not_created)])
+
+
+def state_word(status: Status, reason: str | None) -> str:
+    """`queued`, `running`, `finished`, `pruned`: the word of a trial in tables and counts.
+
+    `reason` is that of a trial that was stopped or interrupted."""
+    return reason if reason and status is not Status.PAUSED else _WORDS[status]
 
 
 def counts_text(summary: Summary) -> str:
@@ -133,7 +142,7 @@ def _states(summary: Summary, *, ended: bool) -> str:
         summary.not_created,
         ended=ended,
         is_live=not summary.done,
-        early=summary.early,
+        reasons=summary.early,
         interrupted=summary.interrupted,
     )
 
@@ -162,7 +171,7 @@ def best_text(summary: Summary) -> str:
         return ""
     params = values_text(best.params)
     at = f" at iteration {best.iteration}" if best.iteration else ""
-    at = f" (stopped early{at})" if best.is_early else at
+    at = f" ({best.early}{at})" if best.early else at
     text = f"{best.metric}={format_value(best.value)} {best.name}{at}"
     return f"{text}: {params}" if params else text
 
@@ -275,9 +284,9 @@ def hidden_text(summary: Summary, shown: Sequence[TrialRow] | None = None) -> st
     rows = summary.rows if shown is None else shown
     hidden = Counter(summary.hidden) + Counter(row.status for row in summary.rows)
     hidden -= Counter(row.status for row in rows)
-    early = summary.early - sum(row.stopped_by != "" for row in rows)
+    early = Counter(summary.early) - Counter(row.early for row in rows if row.early)
     number = hidden.total()
-    return f"{number} more: {states_text(hidden, early=early)}" if number else ""
+    return f"{number} more: {states_text(hidden, reasons=early)}" if number else ""
 
 
 def left_out_text(params: int) -> str:

@@ -329,7 +329,7 @@ class Outcome:
         return states_text(
             Counter(trial.shown_status for trial in trials),
             is_live=is_live,
-            early=sum(count for reason, count in reasons.items() if reason.is_early),
+            reasons=reasons,
             interrupted=reasons.get(StopReason.INTERRUPTED, 0),
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from holdfast import ray_path
 from holdfast.experiment.progress.text_width import aligned
-from holdfast.experiment.progress.wording import format_cell
+from holdfast.experiment.progress.wording import format_cell, state_word
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.results.result import Result
@@ -318,7 +318,8 @@ class ResultGrid(Sequence[Result]):
         lines = [["trial", "status", "iteration", *names]]
         for trial, row in zip(shown, rows, strict=True):
             cells = [format_cell(lookup(row, name)) for name in names]
-            lines.append([trial.trial_id, str(trial.shown_status), str(trial.iteration), *cells])
+            word = state_word(trial.shown_status, self._outcome.stop_reason(trial))
+            lines.append([trial.trial_id, word, str(trial.iteration), *cells])
         more = len(self) - len(shown)
         rest = [f"... and {more} more"] if more else []
         return "\n".join([head, *(aligned(lines) if shown else ()), *rest])

@@ -39,8 +39,8 @@ def test_show_names_the_node_of_each_trial_and_failure(
     on_nodes(tmp_path / "run").close()
     out = told(capsys, "show", tmp_path / "run")
     assert re.search(r"^trial +status +node +iter ", out, re.M)
-    assert re.search(r"^train_d2a66_00000 +was RUNNING +a +1 ", out, re.M)
-    assert re.search(r"^train_d2a66_00002 +ERROR +b$", out, re.M)
+    assert re.search(r"^train_d2a66_00000 +interrupted +a +1 ", out, re.M)
+    assert re.search(r"^train_d2a66_00002 +failed +b$", out, re.M)
     assert "d2a66_00002 failed on node b (host host) at train.py:7 in train: ValueError" in out
     first, _, third = parsed(capsys, "show", tmp_path / "run")["trials"]
     assert (first["node"], first["nodes"], third["node"]) == ("a", ["a"], "b")

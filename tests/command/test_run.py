@@ -203,11 +203,11 @@ def test_lines_that_could_not_be_read_are_counted_at_the_end_and_in_each_trials_
     assert code == 1
     total = "4 lines looked like a report and could not be read. Where several processes print"
     assert total in err
-    assert all(f" {state}, 2 unread " in err for state in ("TERMINATED", "ERROR") if not words)
+    assert all(f" {state}, 2 unread " in err for state in ("finished", "failed") if not words)
     assert main(["show", "out/digits"]) == 0
     shown = capfd.readouterr().out
     assert total in shown
-    assert " TERMINATED, 2 unread " in shown
+    assert " finished, 2 unread " in shown
     assert main(["show", "--json", "out/digits"]) == 0
     trials = json.loads(capfd.readouterr().out)["trials"]
     assert [trial["unread"] for trial in trials] == [2, 2]

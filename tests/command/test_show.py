@@ -22,7 +22,7 @@ def test_show_tells_the_best_the_trials_and_what_failed_with_its_logs(
     (folder,) = (store / "cut").glob("train_d2a66_00002_*")
     assert "cut: interrupted\n" in out
     assert "best loss=0.1 train_d2a66_00000" in out
-    assert "train_d2a66_00001  was RUNNING ↻1" in out
+    assert "train_d2a66_00001  interrupted ↻1" in out
     assert "d2a66_00002 failed at train.py:7 in train: ValueError: oh no, again\n" in out
     assert f"  {folder}/error.txt\n  {folder}/stdout\n  {folder}/stderr\n" in out
     assert f"  holdfast resume {store}/cut   # finishes the rest\n" in out

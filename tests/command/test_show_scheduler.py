@@ -32,14 +32,14 @@ def grid(run: FollowedExperiment) -> ResultGrid:
     return ResultGrid(ExperimentAnalysis(run.layout.root))
 
 
-def test_the_table_names_who_stopped_a_trial_and_the_rungs_follow(
+def test_the_table_says_which_trials_were_pruned_and_the_rungs_follow(
     tmp_path: Path, told: Told
 ) -> None:
     asha(tmp_path / "run").ends()
-    assert "run   finished  2 finished, 2 stopped early  loss=0.0625" in told("ls", tmp_path)
+    assert "run   finished  2 finished, 2 pruned  loss=0.0625" in told("ls", tmp_path)
     lines = told("show", tmp_path / "run").splitlines()
     statuses = [" ".join(line.split()[1:3]) for line in lines if line.startswith("train_")]
-    assert statuses == ["TERMINATED 4", "TERMINATED 4", "STOPPED ASHA", "STOPPED ASHA"]
+    assert statuses == ["finished 4", "finished 4", "pruned 1", "pruned 1"]
     at = lines.index("ASHA: the rungs, by loss")
     assert [line.split() for line in lines[at + 1 : at + 5]] == [
         ["RUNG", "REACHED", "PROMOTED", "STOPPED", "CUTOFF"],

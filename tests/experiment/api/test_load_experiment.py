@@ -133,11 +133,11 @@ def test_a_trial_that_runs_is_interrupted_once_no_process_runs_it(
     finally:
         lock.release()
     assert live[3].stop_reason == tune.ResultGrid(analysis)[3].stop_reason == ""
-    assert "<td>RUNNING</td>" in live._repr_html_()
+    assert "<td>running</td>" in live._repr_html_()
     cut = tune.load(run.layout.root)
     assert cut[3].stop_reason == "interrupted"
     assert cut.get_dataframe()["stop_reason"].tolist()[3] == "interrupted"
-    assert "<td>was RUNNING</td>" in cut._repr_html_()
+    assert "<td>interrupted</td>" in cut._repr_html_()
 
 
 def test_an_address_without_an_experiment_says_what_to_pass(

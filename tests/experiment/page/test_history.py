@@ -67,7 +67,7 @@ def test_the_attempts_are_those_of_the_machine(name: str) -> None:
             shown = attempts_of(trial, known, machine.spec, is_live=False, last_at=machine.now)
             ends = [one["end"] for one in shown]
             if trial.status is Status.TERMINATED:
-                assert ends[-1] in ("finished", "stopped")
+                assert ends[-1] in ("finished", "pruned", "user")
             assert "running" not in ends
             assert all(one["why"] for one in shown)
 
@@ -226,7 +226,7 @@ def test_what_people_did_is_told(tmp_path: Path) -> None:
         f"ann (page) stopped trial {trial_id}.",
     ]
     (only,) = shown_attempts(run, trial_id, is_live=True)
-    assert only["end"] == "stopped"
+    assert only["end"] == "user"
     assert "ann (page)" in only["why"]
 
 

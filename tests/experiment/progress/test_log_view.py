@@ -193,7 +193,7 @@ def test_a_log_file_ends_with_the_table_the_causes_and_where_the_results_lie() -
     lines = plain_lines(stream)
     assert lines[0].split() == ["trial", "status", "iter", "time", "acc", "lr", "width", "loss"]
     assert lines[2].split() == [
-        *("train_aaaaa_00001", "was", "RUNNING"),
+        *("train_aaaaa_00001", "interrupted"),
         *("3", "1m", "20s", "0.5", "0.01", "8", "0.25"),
     ]
     assert lines[4:] == [

@@ -14,7 +14,6 @@ from holdfast.experiment.progress.stop_reasons import (
     stop_reason,
     stop_sentence,
     stop_text,
-    stopped_by,
 )
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
@@ -247,19 +246,17 @@ def test_without_a_record_the_reason_is_derived_or_unknown() -> None:
     assert stop_sentence(old, spec, is_live=True).endswith("an earlier version kept no reason")
 
 
-def test_the_table_and_the_counts_say_what_was_stopped_early() -> None:
+def test_the_table_and_the_counts_have_the_word_of_the_stop_reason() -> None:
     run = driven(running(2, ASHAScheduler(max_t=4, reduction_factor=2)))
     summary = summary_of(run)
     cells = {line[0]: line[1] for line in table_of(summary)[1]}
-    assert cells == {"train_t0": "TERMINATED", "train_t1": "STOPPED ASHA"}
-    assert counts_text(summary) == "2 trials: 1 finished, 1 stopped early"
-    assert closing_text(summary).endswith(": 1 finished, 1 stopped early")
-    assert hidden_text(summary_of(run, 1)) == "1 more: 1 stopped early"
-    trial = run.trial("t1")
-    assert [stopped_by(trial, one) for one in (None, StopReason.FINISHED)] == ["", ""]
+    assert cells == {"train_t0": "finished", "train_t1": "pruned"}
+    assert counts_text(summary) == "2 trials: 1 finished, 1 pruned"
+    assert closing_text(summary).endswith(": 1 finished, 1 pruned")
+    assert hidden_text(summary_of(run, 1)) == "1 more: 1 pruned"
     assert [stop_text(one.stop) for one in run.machine.trials.values()] == [
         "finished",
-        "stopped by ASHA",
+        "pruned by ASHA",
     ]
     assert stop_text(Stop(reason=StopReason.BUDGET)) == "stopped by budget"
 
@@ -272,7 +269,7 @@ def test_a_best_trial_that_was_stopped_early_says_so_in_the_best_line() -> None:
     run.report("t1", {"loss": 0.5})
     sentence = "TrialPruned stopped it at iteration 1: its function raised it"
     assert told(run, "t0") == ("pruned", sentence)
-    assert best_text(summary_of(run)) == "loss=0.25 train_t0 (stopped early at iteration 1): lr=1"
+    assert best_text(summary_of(run)) == "loss=0.25 train_t0 (pruned at iteration 1): lr=1"
     run.report("t1", {"loss": 0.125})
     run.ends("t1")
     assert best_text(summary_of(run)) == "loss=0.125 train_t1 at iteration 2: lr=0.5"
@@ -287,7 +284,7 @@ def test_the_table_of_a_run_that_was_interrupted_says_which_trials_were() -> Non
         run.exits(trial_id)
     summary = summary_of(run)
     cells = {line[0]: line[1] for line in table_of(summary)[1]}
-    assert cells == {"train_t0": "INTERRUPTED", "train_t1": "INTERRUPTED", "train_t2": "PENDING"}
+    assert cells == {"train_t0": "interrupted", "train_t1": "interrupted", "train_t2": "queued"}
     assert closing_text(summary).endswith(": 2 interrupted, 1 queued")
 
 

@@ -127,7 +127,7 @@ def test_where_not_all_fit_the_best_and_the_newest_failures_keep_lines() -> None
     )
     lines = shown(replace(ONE, total=1000, rows=rows, hidden={Status.TERMINATED: 600}), height=24)
     states = [line.split()[1] for line in lines if line.startswith("train_")]
-    assert states == ["RUNNING"] * 5 + ["TERMINATED"] * 4 + ["ERROR"] * 3
+    assert states == ["running"] * 5 + ["finished"] * 4 + ["failed"] * 3
     assert lines[-1] == "… 623 more: 606 finished, 2 failed, 15 running"
 
 

@@ -36,8 +36,8 @@ def test_a_terminal_shows_progress_the_table_the_best_failures_and_uploads() -> 
         r"[━╸]{10,} +40% +6 trials: 1 finished, 1 failed, 1 running, 3 not created yet", screen[1]
     )
     assert screen[2].split()[:6] == ["trial", "status", "iter", "time", "acc", "lr"]
-    assert screen[3].split()[:2] == ["aaaaa_00001", "RUNNING"]
-    assert screen[4].split()[:2] == ["aaaaa_00000", "TERMINATED"]
+    assert screen[3].split()[:2] == ["aaaaa_00001", "running"]
+    assert screen[4].split()[:2] == ["aaaaa_00000", "finished"]
     assert screen[5:9] == [
         "… 1 more: 1 failed",
         "best  acc=0.9 train_aaaaa_00000 at iteration 3: lr=0.01",
@@ -119,7 +119,7 @@ def test_the_live_table_fits_into_the_terminal(
     screen = terminal.screen
     assert len(screen) <= lines
     assert max(map(len, screen)) <= columns
-    shown = sum("RUNNING" in line for line in screen)
+    shown = sum(" running " in line for line in screen[2:])
     assert 3 <= shown <= lines // 2
     assert any(f"{60 - shown} running" in line for line in screen)
     view.abandon()

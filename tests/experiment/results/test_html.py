@@ -61,7 +61,7 @@ def test_the_best_trials_come_first_and_the_rest_is_counted(run: RecordedExperim
     text = tune.load(run.layout.root)._repr_html_()
     page = Page(text)
     assert page.cells[:7] == ["trial", "status", "iter", "time", "loss", "lr", "acc"]
-    assert page.cells[7:9] == ["train_d2a66_00250", "TERMINATED"]
+    assert page.cells[7:9] == ["train_d2a66_00250", "finished"]
     assert page.cells[11:14] == ["0", "2.5", "0.5"]
     assert text.count("<tr>") == 21
     assert "exp & more 301 trials: 300 finished, 1 failed" in page.lines

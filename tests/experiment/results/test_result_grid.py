@@ -408,7 +408,7 @@ def test_the_repr_is_a_short_table(run: RecordedExperiment) -> None:
     assert len(lines) == 23
     assert lines[0].startswith("ResultGrid: 30 trials (30 finished) in ")
     assert lines[1].split() == ["trial", "status", "iteration", "loss", "nested/acc"]
-    assert lines[3].split() == ["d2a66_00001", "TERMINATED", "1", "0.3333", "-0.3333"]
+    assert lines[3].split() == ["d2a66_00001", "finished", "1", "0.3333", "-0.3333"]
     assert lines[-1] == "... and 10 more"
 
 

@@ -167,9 +167,9 @@ def test_a_trial_that_is_stopped_says_so_even_if_its_own_answer_is_old(
     tab.page.route(f"**/t/{trial_id}", first_only)
     tab.page.goto(gallery.at(f"e/running/t/{trial_id}"))
     state = tab.page.locator("[aria-label=Summary] .state").first
-    seen(state, "waiting")
+    seen(state, "queued")
     run.add(TrialStopOrdered(trial_id=trial_id, by="ann (page)"))
-    seen(state, "stopped")
+    seen(state, "user")
     assert tab.page.get_by_role("button", name="Stop", exact=True).count() == 0
     tab.page.unroute(f"**/t/{trial_id}")  # and it is asked for until it is new
     seen(tab.page.locator("[aria-label=Summary]"), "ann (page) stopped it")
@@ -181,7 +181,7 @@ def test_when_the_last_process_of_a_run_ends_nothing_waits_any_more(
     made = gallery.make("running")
     tab = gallery.open(opened, "e/running", NARROW)
     states = tab.page.locator(".states")
-    seen(states, "1 waiting")
+    seen(states, "1 queued")
     made.release()
     seen(tab.page.locator(".headline"), "interrupted")
     seen(states, "1 not started")

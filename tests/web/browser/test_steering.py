@@ -109,9 +109,9 @@ def test_a_trial_is_stopped_after_a_question_and_stays_stopped(
     (event,) = steered.events("TrialStopOrdered")
     assert event["trial_id"] == stopped
     assert event["by"].endswith("(page)")
-    steered.state(0, "stopped by hand")
+    steered.state(0, "user")
     steered.killed_and_restored()
-    steered.state(0, "stopped by hand")
+    steered.state(0, "user")
     steered.hold.open()
     steered.script.succeeds()
     seen(steered.page.locator("main"), "2 of 2")

@@ -183,9 +183,15 @@ test("a trial that never began waits only while a process runs its experiment", 
   const store = new Store(answerOf([{ status: "PENDING" }]));
   let told = 0;
   store.subscribe(() => (told += 1));
-  assert.equal(wordAt(store, 0), "waiting");
+  assert.equal(wordAt(store, 0), "queued");
   const before = store.changedAt(store.ids[0]);
   store.isLive = false;
   assert.equal(wordAt(store, 0), "not started");
   assert.ok(told === 1 && store.changedAt(store.ids[0]) > before);
+});
+
+test("what ended a trial has the word that the terminal and JSON have", () => {
+  for (const reason of ["finished", "pruned", "stopped", "stopper", "budget", "user"]) assert.equal(stateOf("TERMINATED", reason).word, reason);
+  assert.equal(stateOf("ERROR", "failed").word, "failed");
+  assert.equal(stateOf("RUNNING", "interrupted").word, "interrupted");
 });

@@ -14,7 +14,7 @@ from holdfast.experiment.browse.comparison import Comparison, Side, compare, spl
 from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.text_width import aligned, width_of
-from holdfast.experiment.progress.wording import duration, format_cell, param_cell
+from holdfast.experiment.progress.wording import duration, format_cell, param_cell, state_word
 from holdfast.experiment.results.drawing.curves import draw_curves
 from holdfast.experiment.results.drawing.pictures import check_picture, save_picture
 from holdfast.experiment.results.drawing.text_curves import (
@@ -135,7 +135,7 @@ def _facts(side: Side, made: Comparison) -> list[str]:
         goal,
         value,
         trial.trial_id,
-        side.stop_reason or trial.status.value.lower(),
+        state_word(trial.status, side.stop_reason),
         str(trial.iteration),
         duration(trial.time_total_s),
     ]

@@ -183,7 +183,7 @@ def states_text_of(
         not_created or 0,
         ended=ended,
         is_live=is_live,
-        early=sum(count for word, count in reasons.items() if StopReason(word).is_early),
+        reasons=reasons,
         interrupted=reasons.get(StopReason.INTERRUPTED, 0),
     )
     return text or "no trials yet"

@@ -265,7 +265,7 @@ function cellOf(name, id, store, facts, isBest) {
     const note = of("note");
     return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}><${TrialId} store=${store} id=${id} /></a>${isBest && html`<span class="star" title=${facts.metric ? "The best trial" : "On the Pareto front"}><${Icon} name="star" /><span class="hidden">${facts.metric ? "best" : "on the Pareto front"}</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
   }
-  if (name === "status") return [html`<${State} of=${stateAt(store, store.position(id))} />`];
+  if (name === "status") return [html`<${State} of=${stateAt(store, store.position(id))} />`, shortened(of("why") ?? "").text];
   if (value === null) return [none()];
   const kind = kindOf(name);
   if (kind === "seconds") return [duration(value)];

@@ -1,17 +1,18 @@
 // The words, symbols and colours of states. No DOM in here.
 
+// What ended a trial: `stop_reason` itself, as in the terminal and in JSON.
 const ENDS = {
   pruned: ["pruned", "pruned", "dim"],
-  user: ["stopped by hand", "stopped", "dim"],
-  stopper: ["stop condition met", "stopped", "dim"],
+  user: ["user", "stopped", "dim"],
+  stopper: ["stopper", "stopped", "dim"],
   stopped: ["stopped", "stopped", "dim"],
-  budget: ["out of time budget", "stopped", "dim"],
+  budget: ["budget", "stopped", "dim"],
   interrupted: ["interrupted", "paused", "held"],
 };
 
 const STATUSES = {
   RUNNING: ["running", "running", "accent"],
-  PENDING: ["waiting", "waiting", "dim"],
+  PENDING: ["queued", "waiting", "dim"],
   UNSTARTED: ["not started", "waiting", "dim"],
   STARTING: ["starting", "starting", "accent"],
   STOPPING: ["stopping", "stopped", "dim"],
@@ -31,6 +32,7 @@ const CONDITIONS = {
 };
 
 const ATTEMPTS = {
+  ...ENDS,
   running: ["running", "running", "accent"],
   finished: ["finished", "done", "good"],
   failed: ["failed", "failed", "bad"],

@@ -20,7 +20,8 @@ const REACH_PX = 12;
 const ENDS = {
   running: ["▶", 0, "running"],
   finished: ["✓", 2, "finished"],
-  stopped: ["■", 4, "stopped"],
+  pruned: ["▼", 4, "pruned"],
+  ...Object.fromEntries(["stopped", "stopper", "budget", "user"].map((word) => [word, ["■", 4, word]])),
   paused: ["‖", 3, "paused"],
   failed: ["✕", "bad", "failed"],
   lost: ["?", "bad", "lost"],

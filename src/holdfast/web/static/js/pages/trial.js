@@ -15,7 +15,10 @@ export function TrialPage({ key_, trial: id, view, onView }) {
   const session = useSession(key_);
   const isNarrow = useNarrow();
   const { store, facts } = session;
-  const { value: read, error, again } = useLoaded(() => api.trial(key_, id), [key_, id, facts === null]);
+  const { value: read, error, again } = useLoaded(() => api.trial(key_, id), [key_, id]);
+  useEffect(() => {
+    if (error !== null && facts !== null) again(); // the run was starting
+  }, [facts === null]);
   useStore(store);
   useFresh(store, id, read, again);
   const trial = read && newest(store, read);
