@@ -135,6 +135,27 @@ def test_a_page_that_was_opened_while_the_run_starts_follows_it(
     seen(tab.page.locator("#trials-grid [data-trial] .c-status"), "running")
 
 
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["desk", "phone"])
+def test_a_page_in_any_state_follows_the_process_that_runs_the_experiment(
+    gallery: Gallery, opened: Callable[..., Tab], size: tuple[int, int]
+) -> None:
+    tabs = {}
+    for name in (*LIVE, *ENDED):
+        gallery.make(name)
+        tabs[name] = gallery.open(opened, f"e/{name}", size)
+    for name, tab in tabs.items():
+        seen(tab.page.locator(".headline .state"), WORDS.get(name, "running"))
+    for name, made in gallery.made.items():
+        if name in LIVE:
+            made.release()
+        else:
+            made.hold()
+    for name, tab in tabs.items():
+        seen(tab.page.locator(".headline .state"), "interrupted" if name in LIVE else "running")
+        expected = "detached" if name in LIVE else "visible"
+        tab.page.locator("#running[aria-label='Running now']").wait_for(state=expected)
+
+
 def test_the_newest_value_is_the_same_in_card_table_and_legend_while_the_chart_waits(
     gallery: Gallery, opened: Callable[..., Tab]
 ) -> None:
