@@ -86,6 +86,7 @@ async def test_each_progress_in_a_thread_or_a_task_puts_the_end_off() -> None:
     async def attempt() -> list[float]:
         seen = [left_s()]
         await asyncio.to_thread(moved_on)
+        await asyncio.sleep(0)  # uvloop on Python 3.14 hears of it after the thread's end
         seen.append(left_s())
         await asyncio.create_task(in_a_task())
         await asyncio.sleep(0)
