@@ -133,7 +133,7 @@ tuner = tune.Tuner(
     run_config=tune.RunConfig(storage_path=sys.argv[1], verbose=0),
 )
 for result in tuner.fit():
-    print("code", result.metrics["code"])
+    print("code", (result.metrics or {}).get("code"))
 """
 
 
@@ -141,7 +141,9 @@ def test_children_of_an_unguarded_script_do_not_run_the_experiment_again(
     run_script: Any, tmp_path: Path
 ) -> None:
     done = run_script(UNGUARDED, str(tmp_path / "results"))
-    assert done.stdout == "code 1\ncode 1\n", done.stderr
+    # From Python 3.14 on the fork server itself imports the script, and ends with that error.
+    codes = "code 1\ncode None\n" if sys.version_info >= (3, 14) else "code 1\ncode 1\n"
+    assert done.stdout == codes, done.stderr
     (experiment,) = (tmp_path / "results").iterdir()
     for stderr in experiment.glob("train_*/stderr"):
         assert (
