@@ -189,7 +189,8 @@ def test_a_trial_that_is_stopped_says_so_even_if_its_own_answer_is_old(
     tab.page.goto(gallery.at(f"e/running/t/{trial_id}"))
     state = tab.page.locator("[aria-label=Summary] .state").first
     seen(state, "queued")
-    run.add(TrialStopOrdered(trial_id=trial_id, by="ann (page)"))
+    with tab.page.expect_response(f"**/t/{trial_id}"):  # the old answer once more
+        run.add(TrialStopOrdered(trial_id=trial_id, by="ann (page)"))
     seen(state, "user")
     assert tab.page.get_by_role("button", name="Stop", exact=True).count() == 0
     tab.page.unroute(f"**/t/{trial_id}")  # and it is asked for until it is new
