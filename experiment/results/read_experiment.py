@@ -59,7 +59,10 @@ class NeverBegun(ExperimentNotFound):
     def at(cls, path: str, lock: Path) -> NeverBegun:
         """`lock` is that of the experiment."""
         if current_holder(lock):
-            text = f"the run in {path} is starting: it has no record yet. Try again"
+            text = (
+                f"the run in {path} is starting: it has no record yet. With nodes, the first "
+                f"comes when one has joined. `holdfast show --watch` waits for it"
+            )
             return RunStarts(text, path)
         return cls(
             f"the run in {path} ended before its first record: no trial had begun, and nothing is "
