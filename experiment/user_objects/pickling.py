@@ -21,6 +21,8 @@ from holdfast.trial.values import Opaque, Path, fold_values, key_name, replace_l
 # The names of the script's module: its own, and that in a process which `multiprocessing` has
 # started by importing the script again.
 SCRIPT: Final = frozenset({"__main__", "__mp_main__"})
+# An attribute of the functions that `with_parameters` makes: the variable that has the parameters.
+PARAMETERS: Final = "_holdfast_parameters"
 _DEPTH = 4
 _NO_FILE = "<dynamic-code>"
 
@@ -141,9 +143,15 @@ def parts_of(value: object) -> Iterator[tuple[str, Any]]:
     """What an object consists of, each with its place in it: `['data']`, `: the global 'x'`."""
     if inspect.isfunction(value):
         names = inspect.getclosurevars(value)
+        bound = getattr(value, PARAMETERS, "")
         for kind, found in (("variable", names.nonlocals), ("global", names.globals)):
             for name, part in found.items():
-                yield f": the {kind} {name!r}", part
+                if name == bound:
+                    yield from (
+                        (f": with_parameters({key}=...)", one) for key, one in part.items()
+                    )
+                else:
+                    yield f": the {kind} {name!r}", part
         for at, default in enumerate(value.__defaults__ or ()):
             yield f": default {at}", default
     elif inspect.isclass(value):

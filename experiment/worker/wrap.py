@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Protocol, cast, runtime_checkable
 
 from holdfast import ray_path
+from holdfast.experiment.user_objects.pickling import PARAMETERS
 from holdfast.experiment.worker.trainable import Trainable
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig
@@ -164,6 +165,7 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
         def setup(self: Any, config: dict[str, Any]) -> None:
             parent.setup(self, config, **kwargs)
 
+        setattr(setup, PARAMETERS, "kwargs")
         return type(trainable.__name__, (trainable,), {"setup": setup})
     if not callable(trainable):
         check_trainable(trainable)
@@ -174,6 +176,7 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
     def bound(config: dict[str, Any]) -> Any:
         return trainable(config, **kwargs)
 
+    setattr(bound, PARAMETERS, "kwargs")
     return _holding(bound, _held_by(trainable))
 
 

@@ -333,6 +333,13 @@ def test_an_attribute_that_cannot_be_pickled_is_named(fit: Any) -> None:
         fit(Model())
 
 
+def test_a_parameter_that_cannot_be_pickled_is_named_as_it_was_written(fit: Any) -> None:
+    def train(config: dict[str, Any], lock: Any = None) -> None: ...
+
+    with pytest.raises(TuneError, match=r"process: with_parameters\(lock=\.\.\.\) is a lock"):
+        fit(tune.with_parameters(train, lock=threading.Lock()))
+
+
 def test_a_value_in_the_search_space_that_cannot_be_pickled_is_named(fit: Any) -> None:
     def train(config: dict[str, Any]) -> None:
         tune.report({"a": 1})
