@@ -93,7 +93,9 @@ class TrialFiles:
             return
         if isinstance(event, Reported):
             self._add_row(after, event)
-        elif isinstance(event, Saved):
+        elif isinstance(event, Saved) and before.status not in (Status.PENDING, Status.STARTING):
+            # Else a restore has found it, perhaps of an iteration before the last row: the start
+            # of the attempt rolls back to it.
             self._mark(after, event.checkpoint.iteration)
         elif isinstance(event, Measured):
             if (record := self._records.get(after.trial_id)) is not None:

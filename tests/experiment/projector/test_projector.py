@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import load_newest_snapshot
+from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import (
     Decision,
@@ -28,6 +30,7 @@ from holdfast.scheduler.policy import (
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal, read
 from holdfast.trial.config import FailureConfig
+from holdfast.trial.events import Saved
 from holdfast.trial.trial import Status
 from tests.experiment.projector.projected import (
     Clock,
@@ -297,3 +300,24 @@ def test_a_snapshot_waits_until_the_journal_has_grown_as_much_but_not_for_ever(
     run.report(trial, {"text": "x" * 20_000})
     projector.catch_up()
     assert projector.wait_s == 10.0
+
+
+def test_a_checkpoint_that_a_restore_finds_of_an_earlier_row_leaves_no_row_after_it(
+    run: RecordedExperiment,
+) -> None:
+    trial = run.begin()
+    for loss in (0, 1):
+        run.report(trial, {"loss": loss}, checkpoint="staged")
+    first, _ = run.trial(trial).checkpoints
+    for index in (1, 0):
+        run.add(CheckpointLost(trial_id=trial, index=index, reason="gone", in_run=True))
+    run.fail(trial)
+    found = replace(first, index=run.trial(trial).next_checkpoint)
+    run.add(Saved(trial_id=trial, attempt=run.trial(trial).attempt, checkpoint=found))
+    run.start(trial)
+    assert run.trial(trial).resumed_from == 1
+    caught_up(run.layout)
+    assert loss_of(run, trial) == [0]
+    run.report(trial, {"loss": 20})
+    caught_up(run.layout)
+    assert loss_of(run, trial) == [0, 20]
