@@ -331,7 +331,9 @@ def _remove(layout: Layout) -> None:
     try:
         names = os.listdir(layout.root)
         is_ours = all(is_written(name) or is_leftover(name) for name in names)
-        if is_ours and find_beginning(layout.journal) is None:
+        # Somebody has removed what an open journal always has, and may put it back.
+        is_robbed = layout.journal.is_dir() and not os.listdir(layout.journal)
+        if is_ours and not is_robbed and find_beginning(layout.journal) is None:
             erase_tree(layout.root)
     finally:
         lock.release()
