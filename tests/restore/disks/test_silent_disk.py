@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.rig.bench import Bench, epochs_of
+from tests.rig.bench import Bench, epochs_of, workbench
 from tests.rig.faults import silent_disk
 from tests.rig.nightly import rest_nightly
 from tests.rig.script import UserScript
@@ -14,6 +17,17 @@ from tests.rig.script import UserScript
 pytestmark = [pytest.mark.process, pytest.mark.rest]
 
 QUICK = {"HOLDFAST_DISK_DEADLINE_S": "1", "HOLDFAST_FLUSH_DEADLINE_S": "2"}
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """On a disk in memory, if there is one: it always answers within the short deadline."""
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with (
+        tempfile.TemporaryDirectory(dir=memory, prefix="holdfast-") as folder,
+        workbench(Path(folder), Path(__file__).parents[1] / "user_script.py") as made,
+    ):
+        yield made
 
 
 def falls_silent(bench: Bench, role: str, **environ: str) -> UserScript:
