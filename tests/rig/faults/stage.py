@@ -103,7 +103,11 @@ class Stage:
                 after.checked["a run that something was removed from says so"] += 1
                 after.says(("removed", "put in its place", "No such file"))
             del bench.environ[deaths.VARIABLE]
-            _put_back(deaths.removed(Path(fault.folder)), Path(fault.removes))
+            aside = deaths.removed(Path(fault.folder))
+            # A folder that was removed before anything was in it is no experiment to be put back
+            # in place of the one that has ended well.
+            if code or removes != str(root) or has_begun(aside / root.name):
+                _put_back(aside, Path(fault.removes))
             goes_on = GOES_ON if has_begun(root) else {}
             # A checkpoint that was missing for a moment is dropped and reported. One that was made
             # in the place of the removed folder is in storage only, or lost with that place.
