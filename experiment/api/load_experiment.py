@@ -27,8 +27,8 @@ def load(
     `path` is the experiment's directory `<storage_path>/<name>`, its URI with the query that
     `storage_path` had, a path in `storage_filesystem`, a `Result.path` in a bucket that was used
     last, or the RunConfig, with a name, that the experiment began with. For a trial's `uri` the
-    grid has that trial only. Of several runs under
-    one name the newest is read, or number `run` (from 1).
+    grid has that trial only. Of several runs under one name the newest is read, or number `run`
+    (from 1).
 
     It needs neither the experiment's code nor a right to write: nothing is locked, changed or
     unpickled. A value in a config that is not plain data is a placeholder, whose `load()`
@@ -40,7 +40,7 @@ def load(
     """
     settings = Settings.read(os.environ)
     address, filesystem = address_of(path, storage_filesystem, settings)
-    if filesystem is None:
+    if filesystem is None and "://" not in address:
         address = known_uri(os.environ, address)
     found = find_enclosing(address, settings, os.environ, run, filesystem=filesystem)
     warn_of(found.read.location, found.read.notices)

@@ -1,4 +1,4 @@
-"""What a report of a bug needs to know of this machine and of an experiment.
+"""The facts that a bug report needs about this machine and an experiment.
 
 It has no config, metric or output of a trial, and no value of an environment variable. The
 messages and tracebacks of failures are there, without credentials, and with the home directory as

@@ -246,7 +246,7 @@ class ElasticSize:
         return min(_LOOK_S, max(_SHORTEST_LOOK_S, self._idle_s))
 
     def look(self, demand: Demand, now: float) -> Scale:
-        """What follows from the `demand` at `now` (seconds, of any clock). A node that was given
+        """The scale for the `demand` at `now` (seconds, of any clock). A node that was given
         back is not here any more, although its agent is still ending."""
         here = demand.here
         self._idle_since = {node: self._idle_since.get(node, now) for node in demand.idle}

@@ -101,6 +101,7 @@ class SearchThread:
                     self._replay(history, final_attempts, abandoned, suggested)
                 )
             )
+            self._look_for_violations()
 
     def _replay(
         self,
@@ -182,6 +183,8 @@ class SearchThread:
         for call in calls_for(self._proposer, event, before, after):
             self._calls_made += 1
             self._tell(call)
+        if after is not None and after.status.is_final and not before.status.is_final:
+            self._look_for_violations()
         self._changes_seen += 1
         if self._postponed is not None:
             index, self._postponed = self._postponed, None
@@ -270,6 +273,22 @@ class SearchThread:
     def _tell(self, call: Callable[[], Any]) -> None:
         self._watch(self._user_thread.tell(call))
 
+    def _look_for_violations(self) -> None:
+        """Ask which trials violate a constraint, once the search has seen the results so far."""
+        searcher = self._proposer.searcher
+        if searcher is None or type(searcher).infeasible is Searcher.infeasible:
+            return
+        call = self._user_thread.tell(lambda: {*searcher.infeasible})
+        self._watch(call)
+        call.add_done_callback(self._on_violations)
+
+    def _on_violations(self, call: asyncio.Future[Any]) -> None:
+        if self._is_finished or call.cancelled() or call.exception() is not None:
+            return
+        for trial_id in sorted(call.result() - self._infeasible):
+            self._infeasible.add(trial_id)
+            self._post(ConstraintViolated(trial_id=trial_id))
+
     def _watch(self, call: asyncio.Future[Any]) -> None:
         self._running_calls.add(call)
         call.add_done_callback(self._on_called)
@@ -279,10 +298,6 @@ class SearchThread:
         error = None if call.cancelled() else call.exception()
         if error is not None:
             self._fail(error)
-        elif not self._is_finished and (searcher := self._proposer.searcher) is not None:
-            for trial_id in {*searcher.infeasible} - self._infeasible:
-                self._infeasible.add(trial_id)
-                self._post(ConstraintViolated(trial_id=trial_id))
 
 
 def calls_for(

@@ -225,8 +225,10 @@ class RunFacts:
     before_s: float = 0.0
 
     def elapsed_s(self, now: float, active_s: float) -> float:
-        """How long the user has waited for the run; `active_s`, the time in its records, leaves
-        out its start and its end."""
+        """Seconds that the user has waited for the run.
+
+        `active_s`, the time in its records, leaves out its start and its end.
+        """
         if self.is_over or self.began_at is None:
             return active_s
         return self.before_s + max(0.0, now - self.began_at)

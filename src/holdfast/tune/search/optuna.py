@@ -120,7 +120,7 @@ class OptunaSearch(LibrarySearch):
     @property
     def infeasible(self) -> Collection[str]:
         study: Any = None if self._run is None else self._run.study
-        return () if study is None else frozenset(study.infeasible)
+        return () if study is None else study.infeasible
 
     @staticmethod
     def convert_search_space(spec: Mapping[str, Any]) -> dict[str, Any]:
