@@ -333,7 +333,7 @@ def hear_journal(journal: Path, begins: int, end: Position, history: History) ->
 
 
 def _hear_segment(journal: Path, number: int, limit: int | None, history: History) -> bool:
-    """Whether it was read to its end, or to the offset `limit`."""
+    """True if it was read to its end, or to the offset `limit`."""
     end = segment_size(journal, number) if limit is None else limit
     with SegmentFile(journal, number) as file:
         at = begins_at(file, journal / segment_name(number))

@@ -372,7 +372,7 @@ class _Walk:
         self._at = 0
 
     def begins(self, character: str) -> bool:
-        """Whether the next value begins with it."""
+        """True if the next value begins with `character`."""
         self._at = self._next(self._at)
         return self._text[self._at] == character
 

@@ -309,7 +309,7 @@ def _is_in(checkpoint: str, trial_folder: str) -> bool:
 
 
 class _Files(Enum):
-    """What is known of a trial's files, but for its checkpoints."""
+    """The known state of a trial's files, but for its checkpoints."""
 
     CHANGING = auto()
     ENDED = auto()  # nothing changes them any more, and the keeper was ordered to send them

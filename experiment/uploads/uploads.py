@@ -352,7 +352,7 @@ def _left(lines: list[str]) -> str:
 
 
 class EndedTrials:
-    """What the uploader has been told of ended trials, each as the value that it had then.
+    """The ended trials that the uploader was told of, each as the value that it had then.
 
     An event that concerns a trial makes another value of it.
     """
