@@ -283,13 +283,21 @@ class UserScript:
     def left(self, within_s: float = _ENDS_WITHIN_S) -> list[Process]:
         """The processes that still live after this many seconds."""
         ends_by = time.monotonic() + within_s
-        # A process whose program is just being replaced (execve) is not seen at the first look.
-        while (found := self.processes()) and (left_s := ends_by - time.monotonic()) > 0:
+        seen = [True, True]
+        # Neither a process that is just exiting nor one whose program is just being replaced
+        # (execve) is seen. So an empty look counts once the former are gone, and if the next look
+        # is empty, too.
+        while any(seen[-2:]):
+            found = self.processes()
+            left_s = ends_by - time.monotonic()
+            if found and left_s <= 0:
+                return found
             for process in found:
                 process.ends(left_s)
                 os.close(process.pidfd)
             _wait_for_exiting()
-        return found
+            seen.append(bool(found))
+        return []
 
     def notes(self) -> list[dict[str, Any]]:
         """The notes in order, without a line that a crash has cut off."""
