@@ -203,21 +203,25 @@ class _Counter:
     def _die(self) -> None:
         victims = self.fault.victims or (self.role,)
         here = os.getpid()
-        pids = {here} if not self.fault.victims else self._pids_of(victims)
-        for pid in pids - {here}:
-            with suppress(ProcessLookupError):
-                self._kill(pid, self.fault.signum)
+        pids = [here] if not self.fault.victims else self._pids_of(victims)
+        for pid in pids:
+            if pid != here:
+                with suppress(ProcessLookupError):
+                    self._kill(pid, self.fault.signum)
         if here in pids:
             self._kill(here, self.fault.signum)
 
-    def _pids_of(self, roles: Sequence[str]) -> set[int]:
-        """The processes that live: a number may belong to another process by now."""
-        found = set()
+    def _pids_of(self, roles: Sequence[str]) -> list[int]:
+        """The processes that live: a number may belong to another process by now.
+
+        The warm parent and the script come last: this process may end with them.
+        """
+        found = []
         for name in os.listdir(Path(self.fault.folder, "pids")):
             role, _, pid = name.partition("-")
             if role in roles and self._is_ours(pid):
-                found.add(int(pid))
-        return found
+                found.append((ROLES.index(role), int(pid)))
+        return [pid for _, pid in sorted(found, reverse=True)]
 
     def _is_ours(self, pid: str) -> bool:
         try:
