@@ -123,7 +123,6 @@ class StopReason(StrEnum):
     stopped it early, or its function raised Optuna's `TrialPruned`. STOPPED: a scheduler did not
     say whether that was early. STOPPER: a stop condition of the user's own code or of
     `tune.stopper`. BUDGET: the time budget of the run. USER: a person stopped this trial.
-    UNKNOWN: an earlier version of holdfast recorded it.
     """
 
     FINISHED = "finished"
@@ -134,7 +133,6 @@ class StopReason(StrEnum):
     USER = "user"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
-    UNKNOWN = "unknown"
 
     @property
     def is_early(self) -> bool:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, best_of, counts, stop_reasons
+from holdfast.experiment.browse.condition import Condition, counts, stop_reasons
 from holdfast.experiment.browse.locate import LocatedExperiment, find, published_as
 from holdfast.experiment.folder.experiment_folders import experiments_in, is_experiment
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import bucket_of, has_bucket, list_folder
-from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.progress.finished_stats import leader, value_of
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
 from holdfast.experiment.results.trial_count import not_created
 from holdfast.syncer.checkpoint.download import with_store
@@ -199,7 +199,7 @@ def described(
 ) -> CatalogEntry:
     """The entry of an experiment that has been read."""
     machine, spec = experiment.machine, experiment.machine.spec
-    best = best_of(machine, spec.metric, spec.mode)
+    best = leader(machine.trials.values(), spec.metric, spec.mode)
     value = None if best is None else value_of(best, spec.metric)
     state = experiment.condition(now)
     return CatalogEntry(

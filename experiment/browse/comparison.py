@@ -50,7 +50,7 @@ class Side:
     def stop_reason(self) -> str:
         """Why the trial has stopped; "" for one that runs, and without a trial."""
         is_live = self.state is Condition.LIVE
-        reason = self.trial and stop_reason(self.trial, self.spec, is_live=is_live)
+        reason = self.trial and stop_reason(self.trial, is_live=is_live)
         return reason.value if reason else ""
 
     @property

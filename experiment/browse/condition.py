@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.experiment.progress.finished_stats import leader
 from holdfast.experiment.progress.stop_reasons import count_reasons
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status
 
 # A run publishes to storage every `sync_period`, and soon after each checkpoint. If it has been
 # silent for two periods and this long, it has ended or cannot reach its storage.
@@ -76,10 +75,5 @@ def counts(machine: Machine) -> dict[str, int]:
 
 def stop_reasons(machine: Machine, *, is_live: bool) -> dict[str, int]:
     """How many trials have stopped for each reason."""
-    found = count_reasons(machine.trials.values(), machine.spec, is_live=is_live)
+    found = count_reasons(machine.trials.values(), is_live=is_live)
     return {reason.value: count for reason, count in found.items()}
-
-
-def best_of(machine: Machine, metric: str | None, mode: str | None) -> Trial | None:
-    """The trial with the best last value; None if no trial has one, or there is no goal."""
-    return leader(machine.trials.values(), metric, mode)

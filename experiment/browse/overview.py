@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, best_of, counts, stop_reasons
+from holdfast.experiment.browse.condition import Condition, counts, stop_reasons
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import log_names, place_of
 from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.progress.failure_text import cause, user_frame
-from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.progress.finished_stats import leader, value_of
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
 from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
 from holdfast.experiment.results.ranking import AUTOMATIC
@@ -87,7 +87,7 @@ class FailureCause:
 def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
     """Reads only the records, and the time of the last publication to storage."""
     machine, spec = experiment.machine, experiment.machine.spec
-    best = best_of(machine, spec.metric, spec.mode)
+    best = leader(machine.trials.values(), spec.metric, spec.mode)
     state = experiment.condition(now)
     is_live = state is Condition.LIVE
     return Overview(
@@ -141,7 +141,7 @@ def trial_as_json(experiment: LocatedExperiment, trial: Trial, *, is_live: bool)
         "index": spec.index,
         "name": spec.name,
         "status": trial.shown_status.value,
-        "stop_reason": stop_reason(trial, settings, is_live=is_live),
+        "stop_reason": stop_reason(trial, is_live=is_live),
         "why": stop_sentence(trial, settings, is_live=is_live),
         "iteration": trial.iteration,
         "attempt": trial.attempt,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, best_of, counts
+from holdfast.experiment.browse.condition import Condition, counts
 from holdfast.experiment.browse.following import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
 from holdfast.experiment.browse.locate import LocatedExperiment, published_as
+from holdfast.experiment.progress.finished_stats import leader
 from holdfast.experiment.results.read_experiment import NeverBegun
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import segments
@@ -125,7 +126,7 @@ def _mark_of(experiment: LocatedExperiment) -> object:
 def _shown(experiment: LocatedExperiment, condition: Condition) -> object:
     """What a reader sees change, without the ages."""
     machine = experiment.machine
-    best = best_of(machine, machine.spec.metric, machine.spec.mode)
+    best = leader(machine.trials.values(), machine.spec.metric, machine.spec.mode)
     return (
         condition,
         counts(machine),

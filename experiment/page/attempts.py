@@ -111,7 +111,7 @@ def _ending(
     if failure is not None:
         return _word_of(failure), f"{failure.headline}{_after(trial, following)}", failure
     if following is None and trial.status is Status.TERMINATED:
-        reason = stop_reason(trial, spec, is_live=is_live)
+        reason = stop_reason(trial, is_live=is_live)
         word = reason.value if reason is not None and reason.is_early else "finished"
         return word, stop_sentence(trial, spec, is_live=is_live), None
     if following is None and trial.status is Status.ERROR and trial.error is not None:

@@ -137,7 +137,7 @@ class Entries:
     def _entry(self, machine: Machine, trial: Trial, *, is_live: bool) -> Entry:
         spec = machine.spec
         newest = trial.newest_checkpoint
-        reason = stop_reason(trial, spec, is_live=is_live)
+        reason = stop_reason(trial, is_live=is_live)
         status = trial.shown_status.value
         value = value_of(trial, spec.metric)
         return Entry(

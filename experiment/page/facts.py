@@ -25,6 +25,7 @@ from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.results.trial_count import not_created
+from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.runtime.exit_cause import short_cause
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import search_text
@@ -112,7 +113,7 @@ def facts_of(
         "max_concurrent": spec.max_concurrent,
         "progress": _progress(machine, summary, state, reports_per_s),
         "usage": None if usage is None else asdict(usage),
-        "notices": [shortened(text) for text in experiment.read.notices[:_MOST_NOTICES]],
+        "notices": [shortened(text) for text in _notices(experiment, summary)[:_MOST_NOTICES]],
         "storage": experiment.storage,
         "storage_age_s": None if experiment.heard_at is None else now - experiment.heard_at,
         "scheduler": spec.scheduler,
@@ -127,6 +128,10 @@ def facts_of(
         "space": space_of(spec.whole_space),
         "queued_configs": [json_value(one.config) for one in machine.configs[:_SHOWN_IDS]],
     }
+
+
+def _notices(experiment: LocatedExperiment, summary: Summary) -> list[str]:
+    return [*filter(None, [unread_text(summary.unread)]), *experiment.read.notices]
 
 
 def _ending(machine: Machine) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, Final
 
-from holdfast.experiment.browse.condition import Condition, best_of
+from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import (
     check_reachable,
@@ -26,9 +26,10 @@ from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.tar import is_here
 from holdfast.experiment.page.trial_files import NotThere, artifacts_of, root_of, sizes_in
 from holdfast.experiment.page.values import json_value, shortened
-from holdfast.experiment.progress.finished_stats import finite
+from holdfast.experiment.progress.finished_stats import finite, leader
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
 from holdfast.experiment.results.varied_parameters import params_of
+from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.retention import ranked
@@ -59,7 +60,7 @@ def trial_plain(
     """
     machine = experiment.machine
     is_live = experiment.condition(now) is Condition.LIVE
-    best = best_of(machine, machine.spec.metric, machine.spec.mode)
+    best = leader(machine.trials.values(), machine.spec.metric, machine.spec.mode)
     files = _files(experiment, trial)
     is_sent = layout_of(experiment, trial, STDOUT) is None
     plain: dict[str, Any] = json_value(trial_as_json(experiment, trial, is_live=is_live))
@@ -69,6 +70,7 @@ def trial_plain(
         "config": json_value(readable(trial.config)),
         "differs": [] if best is None else _differences(trial, best),
         "best_id": None if best is None else best.trial_id,
+        "unread_text": unread_text(trial.unread),
         "note": trial.note,
         "is_added": trial.spec.is_added,
         "is_held": trial.is_held,

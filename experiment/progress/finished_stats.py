@@ -55,7 +55,7 @@ class FinishedStats:
         self.unread += trial.unread
         if trial.status is Status.TERMINATED:
             self.silent += trial.row is None
-            if reason := early_reason(trial, self._spec):
+            if reason := early_reason(trial):
                 self.early[reason] += 1
             self._lengths_s.append(trial.time_total_s)
             self._kept += trial.iteration == expected

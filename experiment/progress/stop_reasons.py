@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.state import row_of
-from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Stop, StopReason, Trial
 
 _STOPPER = "stopper"
@@ -24,7 +22,7 @@ def short_name(scheduler: str) -> str:
     return _SHORT.get(scheduler) or scheduler.removesuffix("Scheduler") or scheduler
 
 
-def stop_reason(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> StopReason | None:
+def stop_reason(trial: Trial, *, is_live: bool) -> StopReason | None:
     """Why the trial has stopped; None for one that runs or waits.
 
     Unless the run `is_live`, a trial that has begun, or that a person has paused, and that has not
@@ -33,23 +31,15 @@ def stop_reason(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> StopRea
     if trial.status is Status.ERROR:
         return StopReason.FAILED
     if trial.status is Status.TERMINATED:
-        return _from_records(trial, spec) if trial.stop is None else trial.stop.reason
+        return StopReason.FINISHED if trial.stop is None else trial.stop.reason
     if is_live or not (trial.attempt or trial.waits_for_person):
         return None
     return StopReason.INTERRUPTED if trial.stop is None else trial.stop.reason
 
 
-def _from_records(trial: Trial, spec: ExperimentSpec) -> StopReason:
-    """The reason of a trial in a snapshot of a version that kept none."""
-    is_decided = spec.scheduler or spec.has_stopper or spec.budget_s is not None
-    if not is_decided or reaches(row_of(trial), spec.stop):
-        return StopReason.FINISHED
-    return StopReason.UNKNOWN
-
-
 def stop_sentence(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> str:
     """`ASHA stopped it at iteration 9: loss=0.3 at ...`; "" for a trial that runs or waits."""
-    reason, stop = stop_reason(trial, spec, is_live=is_live), trial.stop
+    reason, stop = stop_reason(trial, is_live=is_live), trial.stop
     if reason is None:
         return ""
     at = f"at iteration {trial.iteration}"
@@ -75,13 +65,11 @@ def stop_sentence(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> str:
             return f"it was interrupted {at}, and {then} with a restore"
         case StopReason.FAILED:
             return f"it failed {at}" + (f": {trial.error.headline}" if trial.error else "")
-        case StopReason.UNKNOWN:
-            return f"it ended {at}; an earlier version kept no reason"
 
 
-def early_reason(trial: Trial, spec: ExperimentSpec) -> StopReason | None:
+def early_reason(trial: Trial) -> StopReason | None:
     """The reason of a trial that was stopped before it had finished; None for any other."""
-    reason = stop_reason(trial, spec, is_live=True)
+    reason = stop_reason(trial, is_live=True)
     return reason if reason is not None and reason.is_early else None
 
 
@@ -101,9 +89,7 @@ def _who(stop: Stop) -> str:
     return stop.reason.value
 
 
-def count_reasons(
-    trials: Iterable[Trial], spec: ExperimentSpec, *, is_live: bool
-) -> dict[StopReason, int]:
+def count_reasons(trials: Iterable[Trial], *, is_live: bool) -> dict[StopReason, int]:
     """How many trials have stopped for each reason, in the order of `StopReason`."""
-    found = Counter(stop_reason(trial, spec, is_live=is_live) for trial in trials)
+    found = Counter(stop_reason(trial, is_live=is_live) for trial in trials)
     return {reason: found[reason] for reason in StopReason if found[reason]}

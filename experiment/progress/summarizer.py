@@ -242,7 +242,7 @@ def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> Bes
         value=value,
         params=params.of(best),
         iteration=best.iteration,
-        early=early_reason(best, spec),
+        early=early_reason(best),
     )
 
 
@@ -291,7 +291,7 @@ def _row(
         workers=trial.bundles - 1 if most and trial.bundles else 0,
         most_workers=most - 1 if most else 0,
         nodes=_nodes_of(trial, held),
-        early=early_reason(trial, spec),
+        early=early_reason(trial),
         has_begun=trial.attempt > 0,
         usage=trial.usage,
         unread=trial.unread,

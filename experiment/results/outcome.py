@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 # Why a trial has stopped that had no more to do.
-_WHOLE = (StopReason.FINISHED, StopReason.STOPPER, StopReason.STOPPED, StopReason.UNKNOWN)
+_WHOLE = (StopReason.FINISHED, StopReason.STOPPER, StopReason.STOPPED)
 _READERS = 16
 _AHEAD = 64
 
@@ -126,7 +126,7 @@ class Outcome:
 
     def stop_reason(self, trial: Trial) -> str:
         """Why it has stopped, in a word; "" for a trial that runs or waits."""
-        return str(stop_reason(trial, self.spec, is_live=not self.is_over) or "")
+        return str(stop_reason(trial, is_live=not self.is_over) or "")
 
     def why_stopped(self, trial: Trial) -> str:
         """Why it has stopped, in a sentence; "" for a trial that runs or waits."""
@@ -325,7 +325,7 @@ class Outcome:
     def states(self) -> str:
         """The number of trials by state, in the words of the terminal: `3 finished, 1 failed`."""
         trials, is_live = self.trials.values(), not self.is_over
-        reasons = count_reasons(trials, self.spec, is_live=is_live)
+        reasons = count_reasons(trials, is_live=is_live)
         return states_text(
             Counter(trial.shown_status for trial in trials),
             is_live=is_live,

@@ -66,10 +66,8 @@ class TrackedTrial(TrialView):
         """Why the trial has ended, as in `Result.stop_reason`; "interrupted" if it has not."""
         if self._trial.status is Status.ERROR:
             return StopReason.FAILED.value
-        if self._trial.stop is not None:
-            return self._trial.stop.reason.value
-        is_over = self._trial.status is Status.TERMINATED
-        return (StopReason.UNKNOWN if is_over else StopReason.INTERRUPTED).value
+        stop = self._trial.stop
+        return (StopReason.INTERRUPTED if stop is None else stop.reason).value
 
 
 def _with_tracked(hook: Callable[..., None]) -> Callable[..., None]:

@@ -141,7 +141,7 @@ def test_a_checkpoint_is_lost_with_its_node_unless_it_was_in_storage() -> None:
     assert (at_once.of(CheckpointLost), safe.repeated) == ([], 0)
     assert late.of(CheckpointLost)
     assert lost.repeated > 0
-    assert lost.endings == {"bound": 20}
+    assert lost.stop_reasons == {"finished": 20}
 
 
 def test_a_trial_that_is_told_saves_before_its_node_is_taken_back() -> None:
@@ -149,7 +149,7 @@ def test_a_trial_that_is_told_saves_before_its_node_is_taken_back() -> None:
         faults = replace(LOSSES, preempts=True, notice_s=notice_s)
         run = {"failure_config": tune.FailureConfig(max_failures=0, max_preemptions=-1)}
         found = study(nodes=2, faults=faults, run=run)
-        assert found.endings == {"bound": 20}
+        assert found.stop_reasons == {"finished": 20}
         return found.repeated
 
     assert repeated(1.0) == 0
@@ -189,4 +189,4 @@ def test_resources_may_depend_on_the_config() -> None:
         node_resources={"CPU": 2},
         resources=cpus,
     )
-    assert (found.endings, found.duration_s) == ({"bound": 4}, 6.0)
+    assert (found.stop_reasons, found.duration_s) == ({"finished": 4}, 6.0)

@@ -88,7 +88,7 @@ def test_where_a_recorded_curve_was_cut_off_the_trial_ends(tmp_path: Path) -> No
     )
     found = replay(tmp_path / "asha")
     assert [len(trial.reports) for trial in found.recorded.trials] == [4, 1, 1, 4]
-    assert found.simulated.endings == {"returned": 4}
+    assert found.simulated.stop_reasons == {"finished": 4}
     assert found.cut_short == 2
     assert "2 trials reached the end of the recording" in str(found)
 
@@ -255,5 +255,5 @@ def test_a_real_run_replays_with_the_rows_that_it_reported(tmp_path: Path) -> No
         found = replay(tmp_path / "real", trace=tmp_path / "again")
     assert found.recorded.workers <= 2
     assert rows_of(tmp_path / "again") == rows_of(tmp_path / "real")
-    assert found.simulated.endings == {"returned": 3}
+    assert found.simulated.stop_reasons == {"finished": 3}
     assert found.cut_short == 0

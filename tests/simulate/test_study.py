@@ -253,7 +253,7 @@ def test_time_and_workers_are_counted() -> None:
     assert found.duration_s == 5 * (1 + 9 * 2 + 0.5)
     assert found.busy_s == found.workers * found.duration_s
     assert (found.idle_s, found.trained_s, found.reports) == (0, 20 * 18, 180)
-    assert found.endings == {"bound": 20}
+    assert found.stop_reasons == {"finished": 20}
 
 
 def test_an_iteration_costs_what_its_config_number_and_resources_say() -> None:
@@ -290,7 +290,7 @@ def test_while_a_node_is_away_its_places_are_empty() -> None:
     found = study(faults=faults, checkpoint_every=1)
     assert found.failures["node"] >= 2
     assert found.idle_s > 500
-    assert found.endings == {"bound": 20}
+    assert found.stop_reasons == {"finished": 20}
     assert found.repeated == 0
     again = study(faults=faults)
     assert again.repeated > 0
@@ -350,7 +350,7 @@ def test_a_paused_trial_resumes_from_what_it_has_saved(saves: bool) -> None:
         saves_when_told=saves,
         checkpoint_every=0 if saves else 2,
     )
-    assert found.endings == {"bound": 4, "stopped": 4}
+    assert found.stop_reasons == {"finished": 4, "stopped": 4}
     # The four that continue do the third iteration again where it was not saved.
     assert found.reports == (8 * 3 + 4 * 6 if saves else 8 * 3 + 4 * 7)
     assert found.repeated == (0 if saves else 4)
@@ -359,8 +359,8 @@ def test_a_paused_trial_resumes_from_what_it_has_saved(saves: bool) -> None:
 def test_a_training_ends_where_its_curve_ends() -> None:
     found = study(curve=lambda config, iteration: None if iteration > 5 else iteration)
     assert {trial.iteration for trial in found.trials} == {5}
-    assert found.endings == {"returned": 20}
-    assert study(iterations=4).endings == {"returned": 20}
+    assert found.stop_reasons == {"finished": 20}
+    assert study(iterations=4).stop_reasons == {"finished": 20}
 
 
 def test_the_incumbents_are_what_was_best_at_each_time() -> None:
@@ -457,7 +457,7 @@ def test_a_search_that_waits_for_nothing_ends_the_run() -> None:
 def test_the_time_budget_is_of_virtual_time() -> None:
     found = study(tuning={"num_samples": -1, "time_budget_s": 100})
     assert (found.reason, found.duration_s) == ("budget", 100)
-    assert found.endings["bound"] == 4 * 11
+    assert found.stop_reasons["finished"] == 4 * 11
 
 
 def test_a_stop_function_sees_each_row() -> None:

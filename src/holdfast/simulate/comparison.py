@@ -67,7 +67,7 @@ class Replay:
                 "duration_s": would.duration_s,
                 "busy_s": would.busy_s,
                 "reports": would.reports,
-                "endings": would.endings,
+                "stop_reasons": would.stop_reasons,
                 **_best_figures(would.incumbents),
             },
             "cut_short": self.cut_short,

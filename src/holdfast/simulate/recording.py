@@ -12,11 +12,11 @@ from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.results.read_experiment import records_of
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.simulate.tally import Incumbent, Tally, ending_of
+from holdfast.simulate.tally import Incumbent, Tally
 from holdfast.syncer.journal.journal import Position, read, segment_name
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.events import Reported
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import StopReason, Trial, TrialSpec
 from holdfast.trial.tuning import Mode
 
 if TYPE_CHECKING:
@@ -143,10 +143,11 @@ class _Reader:
         )
 
     def _trials(self) -> Iterator[RecordedTrial]:
-        bounds = self._machine.spec.stop
         for trial in self._machine.trials.values():
             known = self._reports.get(trial.trial_id, {})
-            whole = ending_of(trial, bounds, self._tally) in ("returned", "bound")
+            stop = trial.stop
+            # A scheduler that lets a trial finish says so by its name.
+            whole = stop is not None and stop.reason is StopReason.FINISHED and not stop.by
             reports: list[RecordedReport] = []
             while len(reports) + 1 in known:
                 reports.append(known[len(reports) + 1])

@@ -11,15 +11,8 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.wording import duration
 from holdfast.simulate.tally import Incumbent
 from holdfast.trial.errors import Failure
-from holdfast.trial.trial import Status
+from holdfast.trial.trial import Status, StopReason
 
-_ENDINGS = {
-    "returned": "finished",
-    "bound": "reached a bound",
-    "stopped": "stopped early",
-    "error": "failed",
-    "": "did not end",
-}
 _FAILURES = {
     "user": ("iteration raised", "iterations raised"),
     "lost": ("worker died", "workers died"),
@@ -33,15 +26,13 @@ class SimulatedTrial:
 
     `iteration` is its last iteration, `attempts` the number of its starts.
 
-    `ending` is "returned" (its training function returned), "bound" (of
-    `RunConfig(stop=...)`), "stopped" (by the scheduler, a stopper or the time budget), "error",
-    or "" for one that has not ended.
+    `stop_reason` is that of a `Result`; None for one that has not ended.
     """
 
     trial_id: str
     config: Mapping[str, Any]
     status: Status
-    ending: str
+    stop_reason: StopReason | None
     iteration: int
     attempts: int
     metrics: Mapping[str, Any] | None
@@ -109,13 +100,16 @@ class Simulation:
         return next(found, None)
 
     @property
-    def endings(self) -> dict[str, int]:
-        """The number of trials by how they ended."""
-        return dict(Counter(trial.ending for trial in self.trials))
+    def stop_reasons(self) -> dict[str, int]:
+        """The number of ended trials by their `stop_reason`."""
+        found = Counter(trial.stop_reason for trial in self.trials)
+        return {reason.value: found[reason] for reason in StopReason if found[reason]}
 
     def __str__(self) -> str:
         """A few lines: duration, cost and best value."""
-        ended = ", ".join(f"{count:,} {_ENDINGS[how]}" for how, count in self.endings.items())
+        ended = ", ".join(f"{count:,} {word}" for word, count in self.stop_reasons.items())
+        if unended := len(self.trials) - sum(self.stop_reasons.values()):
+            ended = f"{ended}, {unended:,} did not end".removeprefix(", ")
         again = f", {self.repeated:,} of them repeated iterations" if self.repeated else ""
         lines = [
             f"{len(self.trials):,} trials on {self.workers:,} workers: {ended}",

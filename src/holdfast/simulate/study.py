@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.experiment.control.proposing.naming import Naming
 from holdfast.experiment.control.proposing.proposer import Proposer
+from holdfast.experiment.progress.stop_reasons import stop_reason
 from holdfast.experiment.start.extension import stop_fields
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.pickling import users_config
@@ -25,7 +26,7 @@ from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, cur
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.known_nodes import NodesSpec
 from holdfast.simulate.simulation import SimulatedTrial, Simulation
-from holdfast.simulate.tally import Tally, ending_of
+from holdfast.simulate.tally import Tally
 from holdfast.simulate.trace import Sink, tracing
 from holdfast.simulate.worker import Scene, Training
 from holdfast.simulate.world import World
@@ -295,7 +296,7 @@ def _ended(scene: Scene, trial: Trial, tally: Tally) -> SimulatedTrial:
         trial_id=trial.trial_id,
         config=scene.config_of(trial),
         status=trial.status,
-        ending=ending_of(trial, scene.begun.spec.stop, tally),
+        stop_reason=stop_reason(trial, is_live=True),
         iteration=trial.iteration,
         attempts=trial.attempt,
         metrics=trial.row,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import Event
-from holdfast.scheduler.state import row_of
-from holdfast.trial.events import Reported, Returned
-from holdfast.trial.stopper import lookup, reaches
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.events import Reported
+from holdfast.trial.stopper import lookup
+from holdfast.trial.trial import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +31,6 @@ class Tally:
         self.incumbents: list[Incumbent] = []
         self.best: dict[str, float] = {}
         self.furthest: dict[str, int] = {}
-        self.returned: set[str] = set()
         self.faults: Counter[str] = Counter()
         self.reports = self.repeated = 0
         self.trained_s = self.busy_s = 0.0
@@ -44,8 +41,6 @@ class Tally:
             return
         if isinstance(event, Reported):
             self._count(event, now_s)
-        elif isinstance(event, Returned) and before and before.status is Status.RUNNING:
-            self.returned.add(after.trial_id)
 
     def _count(self, event: Reported, now_s: float) -> None:
         trial_id = event.trial_id
@@ -73,14 +68,3 @@ class Tally:
                 iteration=event.iteration,
             )
             self.incumbents.append(found)
-
-
-def ending_of(trial: Trial, bounds: Mapping[str, float], tally: Tally) -> str:
-    """How a trial ended: see `SimulatedTrial.ending`."""
-    if trial.status is Status.ERROR:
-        return "error"
-    if trial.status is not Status.TERMINATED:
-        return ""
-    if trial.row is not None and reaches(row_of(trial), bounds):
-        return "bound"
-    return "returned" if trial.trial_id in tally.returned else "stopped"

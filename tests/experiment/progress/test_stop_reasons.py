@@ -41,7 +41,7 @@ from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
 from holdfast.trial.events import Returned
-from holdfast.trial.trial import Status, Stop, StopReason, evolve
+from holdfast.trial.trial import Status, Stop, StopReason
 
 GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
 
@@ -59,7 +59,7 @@ def running(count: int, policy: TrialScheduler | None = None, **spec: Any) -> Re
 
 def told(run: Rehearsal, trial_id: str, *, is_live: bool = True) -> tuple[str | None, str]:
     trial, spec = run.trial(trial_id), run.machine.spec
-    reason = stop_reason(trial, spec, is_live=is_live)
+    reason = stop_reason(trial, is_live=is_live)
     return reason, stop_sentence(trial, spec, is_live=is_live)
 
 
@@ -217,7 +217,7 @@ def test_what_an_end_of_the_run_cuts_off_is_interrupted_and_says_where_it_resume
     repeated = "it was interrupted at iteration 0, and starts over with a restore"
     assert told(run, "t1", is_live=False) == ("interrupted", repeated)
     assert told(run, "t2", is_live=False) == (None, "")  # it has not begun
-    found = count_reasons(run.machine.trials.values(), run.machine.spec, is_live=False)
+    found = count_reasons(run.machine.trials.values(), is_live=False)
     assert found == {"interrupted": 2}
 
 
@@ -227,23 +227,6 @@ def test_a_reopened_trial_has_not_stopped() -> None:
     run.ends("t0")
     run.resume(finished="restart")
     assert told(run, "t0") == (None, "")
-
-
-def test_without_a_record_the_reason_is_derived_or_unknown() -> None:
-    for fields, reason in (
-        ({}, "finished"),
-        ({"scheduler": "ASHAScheduler"}, "unknown"),
-        ({"scheduler": "ASHAScheduler", "stop": {"training_iteration": 1}}, "finished"),
-        ({"has_stopper": True}, "unknown"),
-        ({"time_budget_s": 60.0}, "unknown"),
-    ):
-        run = running(1)
-        run.report("t0", {"loss": 0.5})
-        run.ends("t0")
-        spec = replace(run.machine.spec, **fields)
-        old = evolve(run.trial("t0"), stop=None)
-        assert stop_reason(old, spec, is_live=True) == reason
-    assert stop_sentence(old, spec, is_live=True).endswith("an earlier version kept no reason")
 
 
 def test_the_table_and_the_counts_have_the_word_of_the_stop_reason() -> None:

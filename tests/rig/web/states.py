@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.uploader.lock_holder import Holder
+from holdfast.trial.events import Unread
 from holdfast.trial.resources import NodeKind
 from tests.rig.runs.recorded import RecordedExperiment
 
@@ -117,7 +118,9 @@ def interrupted(made: Experiment) -> None:
 
 
 def failed(made: Experiment) -> None:
-    trained(made.begin(), ended=TRIALS, failed=3)
+    run = made.begin()
+    trained(run, ended=TRIALS, failed=3)
+    run.add(Unread(trial_id="d2a66_00000", lines=3))
 
 
 def finished(made: Experiment) -> None:

@@ -197,6 +197,20 @@ def test_a_trial_that_is_stopped_says_so_even_if_its_own_answer_is_old(
     seen(tab.page.locator("[aria-label=Summary]"), "ann (page) stopped it")
 
 
+def test_lines_that_could_not_be_read_are_told_on_both_pages(
+    gallery: Gallery, opened: Callable[..., Tab]
+) -> None:
+    gallery.make("failed")
+    tab = gallery.open(opened, "e/failed", NARROW)
+    told = "3 lines looked like a report and could not be read"
+    seen(tab.page.locator("[aria-label=Notices]"), told)
+    tab.page.goto(gallery.at("e/failed/t/d2a66_00000"))
+    seen(tab.page.locator("[aria-label=Summary]"), told)
+    tab.page.goto(gallery.at("e/failed/t/d2a66_00001"))
+    seen(tab.page.locator("h1"), "Trial 1")
+    assert tab.page.get_by_text(told).count() == 0
+
+
 def test_when_the_last_process_of_a_run_ends_nothing_waits_any_more(
     gallery: Gallery, opened: Callable[..., Tab]
 ) -> None:

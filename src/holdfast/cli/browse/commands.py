@@ -277,7 +277,7 @@ def _tell_if_cut(outcome: Outcome, trial: Trial) -> None:
             f"{trial.error.headline}"
         )
         return
-    reason = stop_reason(trial, outcome.spec, is_live=True)
+    reason = stop_reason(trial, is_live=True)
     if reason is not None and reason.is_early:
         why = stop_sentence(trial, outcome.spec, is_live=True)
         complain(f"the best trial, {trial.trial_id}, was stopped early: {why}")

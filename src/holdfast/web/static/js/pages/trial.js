@@ -101,6 +101,7 @@ function Summary({ store, facts, trial, again }) {
       ${trial.failures > 0 && html`<div class="tile"><div class="label">Failures</div><div class="figure tone-bad">${trial.failures}</div><div class="dim small">see the attempts</div></div>`}
       ${trial.node && html`<${NodeTile} facts=${facts} trial=${trial} />`}
     </div>
+    ${trial.unread_text && html`<div class="notice"><${Icon} name="warning" />${trial.unread_text}.</div>`}
     ${trial.paused && html`<p class="wrap why"><${Paused} trial=${trial} /></p>`}
     ${trial.why && html`<p class="wrap why"><${Long} text=${sentence(trial.why)} /></p>`}
     ${trial.error && html`<div class="failed"><${Icon} name="failed" /><b><${Long} text=${trial.error.headline ?? ""} /></b>${trial.error.where && html`<span class="dim">at ${trial.error.where}</span>`}${trial.error.final === false && html`<span class="dim">A retry is due.</span>`}</div>`}
