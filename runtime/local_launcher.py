@@ -117,7 +117,7 @@ class LocalLauncher:
             for one in self._workers.values()
             if one.pid
         ]
-        return workers + self.parents() + self._sampling.processes()
+        return workers + self.parents()
 
     def parents(self) -> list[Watched]:
         """The processes that fork workers and report their exits."""
@@ -150,7 +150,7 @@ class LocalLauncher:
             self._abandon(worker)
         async with asyncio.TaskGroup() as group:
             closing = [group.create_task(one.close()) for one in self._successions]
-            closing.append(group.create_task(self._sampling.close()))
+            group.create_task(self._sampling.close())
         warnings = [*self._survivors.values(), *(one.result() for one in closing)]
         return "; ".join(filter(None, warnings))
 

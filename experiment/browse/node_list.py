@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
-from holdfast.experiment.folder.nodes_file import NodeBeat, read_beats
+from holdfast.experiment.folder.nodes_file import NodeBeat, read_news
 from holdfast.scheduler.nodes.cluster import FormerNode, Node
 from holdfast.scheduler.placement import Placement
 
@@ -50,7 +50,7 @@ class NodeList:
     """The nodes in the order in which they joined, then those that have left, the newest last.
 
     `most` is how many there can be, None if there is no limit. `is_cluster` is false if all trials
-    run on one machine.
+    run on one machine. `waiting` says which nodes a live run waits for, and where; "" for none.
     """
 
     name: str
@@ -59,6 +59,7 @@ class NodeList:
     holder: str
     is_cluster: bool
     most: int | None
+    waiting: str
     nodes: tuple[ListedNode, ...]
 
     @property
@@ -86,7 +87,8 @@ def node_list(experiment: LocatedExperiment, *, now: float) -> NodeList:
     if condition is not Condition.LIVE:
         former |= {name: FormerNode(was=node, cause=RUN_ENDED) for name, node in nodes.items()}
         nodes = {}
-    beats = read_beats(experiment.read.layout, experiment.read.location)
+    news = read_news(experiment.read.layout or experiment.read.location)
+    beats = news.beats
     here = (_here(name, node, machine.placement, beats.get(name)) for name, node in nodes.items())
     left = (_left(name, node, beats.get(name)) for name, node in former.items())
     most = [kind.most for kind in cluster.offer]
@@ -97,6 +99,7 @@ def node_list(experiment: LocatedExperiment, *, now: float) -> NodeList:
         holder=experiment.holder,
         is_cluster=bool(cluster),
         most=None if None in most or not most else sum(filter(None, most)),
+        waiting=news.waiting if condition is Condition.LIVE else "",
         nodes=(*here, *left),
     )
 

@@ -9,7 +9,7 @@ from holdfast.experiment.browse.condition import Condition, counts
 from holdfast.experiment.browse.following import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
 from holdfast.experiment.browse.locate import LocatedExperiment, published_as
 from holdfast.experiment.progress.finished_stats import leader
-from holdfast.experiment.results.read_experiment import NeverBegun
+from holdfast.experiment.results.read_experiment import RunStarts
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.journal.stretches import segment_size
@@ -32,9 +32,8 @@ class View:
 class Watcher:
     """Yields views of an experiment.
 
-    `find` reads the experiment; `is_starting` says whether a process holds the lock of one that
-    has no record yet. `wait` is called with a number of seconds, `tell` with a line for the user.
-    `clock` and `cpu` return seconds since any fixed start, `now` since 1970.
+    `find` reads the experiment. `wait` is called with a number of seconds, `tell` with a line for
+    the user. `clock` and `cpu` return seconds since any fixed start, `now` since 1970.
     """
 
     def __init__(
@@ -42,7 +41,6 @@ class Watcher:
         find: Callable[[], LocatedExperiment],
         interval_s: float | None,
         *,
-        is_starting: Callable[[], bool],
         wait: Callable[[float], None],
         tell: Callable[[str], None],
         cpu: Callable[[], float],
@@ -50,7 +48,6 @@ class Watcher:
     ) -> None:
         self._find = find
         self._interval_s = interval_s
-        self._is_starting = is_starting
         self._wait = wait
         self._tell = tell
         self._cpu = cpu
@@ -78,10 +75,8 @@ class Watcher:
     def _look(self) -> View | None:
         try:
             self._refresh()
-        except NeverBegun:
-            if not self._is_starting():
-                raise
-            self._say("the run is starting: it has no record yet")
+        except RunStarts as error:
+            self._say(error.state)
             return None
         except (StorageError, OSError) as error:
             if self._known is None:

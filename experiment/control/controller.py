@@ -25,6 +25,7 @@ from holdfast.experiment.folder.shell_command import holdfast_command, resume_co
 from holdfast.experiment.machine.capacity_request import CapacityShare
 from holdfast.experiment.progress.held_messages import HeldNews
 from holdfast.experiment.progress.retry_messages import Retry, retry_of
+from holdfast.experiment.progress.wording import start_text
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
@@ -67,6 +68,9 @@ from holdfast.syncer.journal.journal import JournalFull, Position
 from holdfast.syncer.uploader.lock import LockLost
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
+from holdfast.trial.trial import Status
+
+_BEFORE_IT_RUNS = (Status.PENDING, Status.STARTING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,7 +334,10 @@ class Controller:
         trial = self.machine.trials[trial_id]
         record = next((known for known in trial.checkpoints if known.index == index), None)
         if record is not None:  # otherwise it is superseded already
-            self.warn(lost_notice(trial_id, index, reason), "loss")
+            text = lost_notice(trial_id, index, reason)
+            if record == trial.newest_checkpoint and trial.status in _BEFORE_IT_RUNS:
+                text = f"{text}. The trial resumes from {start_text(*trial.checkpoints[-2:-1])}"
+            self.warn(text, "loss")
             self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason, in_run=True))
             self._uploads().discard(trial.spec, record)
 

@@ -18,7 +18,6 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.control.run_nodes import NodeChanges, RunNodes
 from holdfast.experiment.control.services import keeper_settings
-from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.folder.settings import SHARE
 from holdfast.experiment.nodes.cluster_config import Local
@@ -28,6 +27,7 @@ from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.experiment.worker.train_loop import LOOPBACK
+from holdfast.runtime.deadlines import happens
 from holdfast.runtime.fleet.delivery import SharedFile
 from holdfast.runtime.fleet.facts import node_ip
 from holdfast.runtime.objects.object_folder import TemporaryFolder
@@ -56,6 +56,8 @@ class RunCluster:
         self.fleet = _open_fleet(plan, engine, self.nodes, tasks)
         self._plan, self._engine, self._tell = plan, engine, tell
         self._packed = PackedFolder()
+        self._machine: Machine | None = None
+        tasks.start(self._keep_nodes_file())
 
     async def complete(
         self, claim: str, references: Sequence[ObjectRef], look: Callable[[], None]
@@ -74,7 +76,7 @@ class RunCluster:
         plan, engine = self._plan, self._engine
         assert controller.uploads is not None
         self.nodes.begin(NodeChanges(controller, controller.uploads))
-        controller.tasks.start(_keep_nodes_file(self.fleet, plan.layout, controller.machine))
+        self._machine = controller.machine
         if not engine.queues:
             controller.tasks.start(_settle(self.nodes, controller))
         if engine.is_elastic:
@@ -83,6 +85,23 @@ class RunCluster:
     def close(self) -> None:
         """Remove the packed files."""
         self._packed.remove()
+
+    async def _keep_nodes_file(self) -> None:
+        """Write when each node was last heard from and what is waited for, and end the agents of
+        the nodes that the machine has closed."""
+        file = NodesFile(self._plan.layout)
+        while True:
+            for name, node in list(self._machine.cluster.nodes.items()) if self._machine else ():
+                if node.leaving:
+                    self.fleet.vacate(name, node.why)
+            now = wall_time()
+            beats = [
+                NodeBeat(node=one.node, at=now - one.ago_s, disk_free_bytes=one.disk_free_bytes)
+                for one in self.fleet.heard()
+            ]
+            await threads.call(partial(file.write, beats, self.nodes.waiting))
+            await happens(self.nodes.news, _BEATS_S)
+            self.nodes.news.clear()
 
 
 def _open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: TaskScope) -> Fleet:
@@ -110,23 +129,6 @@ def _open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: Ta
     )
     _want(fleet, engine)
     return fleet
-
-
-async def _keep_nodes_file(fleet: Fleet, layout: Layout, machine: Machine) -> None:
-    """Write when each node was last heard from, for `holdfast nodes`, and end the agents of those
-    that the machine has closed."""
-    file = NodesFile(layout)
-    while True:
-        for name, node in list(machine.cluster.nodes.items()):
-            if node.leaving:
-                fleet.vacate(name, node.why)
-        now = wall_time()
-        beats = [
-            NodeBeat(node=one.node, at=now - one.ago_s, disk_free_bytes=one.disk_free_bytes)
-            for one in fleet.heard()
-        ]
-        await threads.call(partial(file.write, beats))
-        await asyncio.sleep(_BEATS_S)
 
 
 async def _settle(nodes: RunNodes, controller: Controller) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -46,6 +47,8 @@ class RunNodes:
         self.facts: dict[str, NodeFacts] = {}
         # What the engine waits for; "" for nothing.
         self.waiting = ""
+        # Set when it waits for something else, and when it begins.
+        self.news = asyncio.Event()
         self._tell = tell
         self._listener: NodeListener | None = None
         self._early: list[Callable[[NodeListener], None]] = []
@@ -56,6 +59,7 @@ class RunNodes:
         for act in self._early:
             act(listener)
         self._early.clear()
+        self.news.set()
 
     # -- what the fleet reports -----------------------------------------------------------------
 
@@ -78,6 +82,7 @@ class RunNodes:
 
     def waits(self, text: str) -> None:
         self.waiting = text
+        self.news.set()
 
     def tell(self, text: str) -> None:
         self._tell(text)

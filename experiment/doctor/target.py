@@ -65,7 +65,7 @@ def find_target(
     has_records = segments(layout.journal) or snapshot_names(layout.root)
     if not has_records and not traces_in(layout.root):
         if layout.lock.exists():
-            raise NeverBegun.at(path, layout.lock)
+            raise NeverBegun.at(path, layout)
         raise ExperimentNotFound(not_found(location), path)
     kept_in = read_note(layout.mirror_of) if layout.mirror_of.exists() else ""
     remote = _named_storage(layout, storage, kept_in)

@@ -1,6 +1,7 @@
-"""`nodes.json`: when a live run last heard from each of its nodes, for `holdfast nodes`.
+"""`nodes.json`: when a live run last heard from each of its nodes, and which nodes it waits for.
 
-The journal has no record of beats: there are too many, and no decision depends on one.
+The journal has no record of that: beats are many, no decision depends on one, and before the first
+node has joined there is no journal.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import NODES, Layout
@@ -39,9 +40,20 @@ class NodeBeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Content:
+class NodesNews:
+    """The content of the file. `waiting` says what the engine waits for; "" for nothing."""
+
     format: Count
-    nodes: Sequence[NodeBeat]
+    nodes: Sequence[NodeBeat] = ()
+    waiting: str = ""
+
+    @property
+    def beats(self) -> dict[str, NodeBeat]:
+        """The last beat of each node."""
+        return {beat.node: beat for beat in self.nodes}
+
+
+_NOTHING = NodesNews(format=_FORMAT)
 
 
 class NodesFile:
@@ -51,54 +63,56 @@ class NodesFile:
         self._path = layout.nodes
         self._clock = clock
         self._newest: dict[str, NodeBeat] = {}
-        self._written: dict[str, NodeBeat] = {}
+        self._written: bytes = encode(_NOTHING)
         self._next_at = -math.inf
 
-    def write(self, beats: Sequence[NodeBeat]) -> bool:
-        """Write the newest beat of each node, unless that has not changed or the last file is not
-        yet five seconds old. Returns whether it was written.
+    def write(self, beats: Sequence[NodeBeat], waiting: str = "") -> bool:
+        """Write the newest beat of each node, and what is waited for, unless that has not changed
+        or the last file is not yet five seconds old. Returns whether it was written.
 
         Nodes that have no beat any more keep their last one: it says when they were lost. A disk
         that is full, or not there, raises no error: then the file only is older.
         """
         now = self._clock()
         self._newest |= {beat.node: beat for beat in beats}
-        if self._newest == self._written or now < self._next_at:
+        data = encode(
+            NodesNews(format=_FORMAT, nodes=list(self._newest.values()), waiting=waiting)
+        )
+        if data == self._written or now < self._next_at:
             return False
         try:
-            replace_file(self._path, encode(list(self._newest.values())))
+            replace_file(self._path, data)
         except OSError:
             return False
-        self._written, self._next_at = dict(self._newest), now + _EVERY_S
+        self._written, self._next_at = data, now + _EVERY_S
         return True
 
 
-def encode(beats: Sequence[NodeBeat]) -> bytes:
-    """The content of the file."""
-    content = to_fields(_Content(format=_FORMAT, nodes=beats))
-    return json.dumps(content, indent=1).encode()
+def encode(news: NodesNews) -> bytes:
+    """The bytes of the file."""
+    return json.dumps(to_fields(news), indent=1).encode()
 
 
-def parse(data: bytes) -> dict[str, NodeBeat]:
-    """The beats in the file, by node. Raises ValueError."""
+def parse(data: bytes) -> NodesNews:
+    """What the file says. Raises ValueError."""
     try:
-        found: _Content = decode(_Content, parse_table(data))
+        found: NodesNews = decode(NodesNews, parse_table(data))
     except UnreadableRecord as error:
         raise ValueError(str(error)) from None
     if found.format != _FORMAT:
         raise ValueError(f"its format is {found.format}")
-    return {beat.node: beat for beat in found.nodes}
+    return found
 
 
-def read_beats(layout: Layout | None, location: Location) -> Mapping[str, NodeBeat]:
-    """The beats that were written last, here if there is a `layout`, else in storage.
+def read_news(place: Layout | Location) -> NodesNews:
+    """What was written last, on this machine or in storage.
 
-    Empty if there are none, or if they cannot be read: everything else is in the records.
+    Empty if there is nothing, or if they cannot be read: everything else is in the records.
     """
     try:
-        if layout is not None:
-            return parse(read_small(layout.nodes, _MOST_BYTES))
-        data = read_file(location, NODES)
-        return {} if data is None else parse(data)
+        if isinstance(place, Layout):
+            return parse(read_small(place.nodes, _MOST_BYTES))
+        data = read_file(place, NODES)
+        return _NOTHING if data is None else parse(data)
     except (OSError, StorageError, ValueError):
-        return {}
+        return _NOTHING

@@ -9,6 +9,7 @@ from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.failure_text import cause, logs_of, user_frame
 from holdfast.scheduler.budgets import budget_of, limit_of, wait_s
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, StopperAnswered
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.trial import Trial
 
@@ -21,7 +22,8 @@ class Retry:
     """A trial that has failed and is retried.
 
     It is attempt number `attempt` of the `most` (None: no limit) that its budget allows; both are
-    0 if no budget was charged. It resumes from `checkpoint` at `iteration`; "" for the beginning.
+    0 if no budget was charged. It resumes from `checkpoint`; None for the beginning.
+    `may_be_lost`: the checkpoint was on a node that is gone, and storage may not have it.
     `node` says where it failed: see `Failure.on_node`. It waits `wait_s` seconds first. `log` has
     the most information, `other_log` is where to look if that is empty ("" for nowhere); both are
     relative to the experiment's folder.
@@ -33,9 +35,9 @@ class Retry:
     log: str
     attempt: int
     most: int | None
-    checkpoint: str
-    iteration: int
+    checkpoint: CheckpointRecord | None
     wait_s: float
+    may_be_lost: bool = False
     other_log: str = ""
     node: str = ""
 
@@ -60,7 +62,6 @@ def retry_of(
         return None  # it continues with one worker fewer, which the machine reports
     budget = budget_of(failure, spec.failure)
     limit = None if budget is None else limit_of(budget, spec.failure)
-    from_checkpoint = after.newest_checkpoint
     is_waiting = after.attempt == before.attempt
     log, other = logs_of(failure, log_names_of(spec.options.get("log_to_file", False)))
     folder = after.spec.dirname
@@ -72,11 +73,16 @@ def retry_of(
         other_log=f"{folder}/{other}" if other else "",
         attempt=0 if budget is None else budget.spent(after) + 1,
         most=0 if budget is None else None if limit in (None, -1) else limit + 1,
-        checkpoint=from_checkpoint.dirname if from_checkpoint else "",
-        iteration=from_checkpoint.iteration if from_checkpoint else 0,
+        checkpoint=after.newest_checkpoint,
+        may_be_lost=_may_be_lost(event, before, after.newest_checkpoint),
         node=failure.on_node,
         wait_s=wait_s(after, spec.failure, spec.seed) if is_waiting and budget else 0.0,
     )
+
+
+def _may_be_lost(event: Event, before: Trial, checkpoint: CheckpointRecord | None) -> bool:
+    is_node_gone = isinstance(event, Exited) and bool(before.place.nodes)
+    return is_node_gone and checkpoint is not None and not checkpoint.persisted
 
 
 def _failure(

@@ -14,6 +14,7 @@ from holdfast.experiment.progress.summary import FailedTrial, StorageAge, Summar
 from holdfast.experiment.progress.text_width import cut
 from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.names import printable
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.trial import Status, StopReason
 from holdfast.trial.values import READ_BITS, whole_text
 
@@ -205,9 +206,7 @@ def retry_text(retry: Retry, number: int, folder: str, stored: str = "") -> str:
     verb = f"Retrying in {duration(retry.wait_s)}" if retry.wait_s else "Retrying"
     of = "" if retry.most is None else f" of {retry.most}"
     attempt = f"attempt {retry.attempt}{of}" if retry.attempt else "not counted as a failure"
-    start = (
-        f"{retry.checkpoint} (iteration {retry.iteration})" if retry.checkpoint else "the start"
-    )
+    start = start_text(retry.checkpoint) + ", if storage has it" * retry.may_be_lost
     alike = f" This is retry {number} with this cause; not every one is shown" * (number > 3)
     log, other = (
         path_of(below, folder, stored, on_node=bool(retry.node))
@@ -217,6 +216,13 @@ def retry_text(retry: Retry, number: int, folder: str, stored: str = "") -> str:
         f"{retry.name} failed{where}: {format_value(retry.headline, 300)}. "
         f"{verb}: {attempt}, from {start}.{alike}\n  {pointer(log, other, node=retry.node)}"
     )
+
+
+def start_text(checkpoint: CheckpointRecord | None = None) -> str:
+    """`checkpoint_000003 (iteration 4)`; `the start` without a checkpoint."""
+    if checkpoint is None:
+        return "the start"
+    return f"{checkpoint.dirname} (iteration {checkpoint.iteration})"
 
 
 def _where(failed: FailedTrial | Retry) -> str:
@@ -342,7 +348,7 @@ def pointer(log: str, other: str = "", *, node: str = "") -> str:
     """`see LOG`; if that file is empty, the trial's `other` output, or a note that there is none.
 
     The stderr of a process that was killed is often empty. What was printed on a `node` comes
-    later.
+    later; of a node that is gone, nothing comes any more.
     """
     if not _is_empty(log):
         return f"see {log}"
@@ -350,7 +356,7 @@ def pointer(log: str, other: str = "", *, node: str = "") -> str:
     if other and not _is_empty(other):
         return f"its {name} is empty, see {other}"
     if node:
-        return f"see {log}, once its node has sent what it printed"
+        return f"see {log}, which has what its node sends of it"
     if name == ERROR:
         return f"its {name} is empty"
     return f"it printed nothing to {name}" + (f" and {os.path.basename(other)}" if other else "")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.experiment_folders import experiments_in, names_like
 from holdfast.experiment.folder.layout import JOURNAL, RESULTS, SNAPSHOT_PREFIX, Layout
+from holdfast.experiment.folder.nodes_file import read_news
 from holdfast.experiment.folder.trial_folder import list_folder, read_file
 from holdfast.experiment.progress.wording import size
 from holdfast.experiment.records.journal_start import (
@@ -56,14 +57,15 @@ class NeverBegun(ExperimentNotFound):
     """A run started there and has no record: it ended before its first one, or it is starting."""
 
     @classmethod
-    def at(cls, path: str, lock: Path) -> NeverBegun:
-        """`lock` is that of the experiment."""
-        if current_holder(lock):
-            text = (
-                f"the run in {path} is starting: it has no record yet. With nodes, the first "
-                f"comes when one has joined. `holdfast show --watch` waits for it"
+    def at(cls, path: str, layout: Layout) -> NeverBegun:
+        if current_holder(layout.lock):
+            waiting = printable(read_news(layout).waiting)
+            why = (
+                f", as it waits for nodes: {waiting}"
+                if waiting
+                else ". With nodes, the first comes when one has joined"
             )
-            return RunStarts(text, path)
+            return RunStarts(f"the run in {path} is starting: it has no record yet{why}", path)
         return cls(
             f"the run in {path} ended before its first record: no trial had begun, and nothing is "
             f"lost. Start the script again",
@@ -72,7 +74,12 @@ class NeverBegun(ExperimentNotFound):
 
 
 class RunStarts(NeverBegun):
-    """A process holds the lock, and has yet to write the first record."""
+    """A process holds the lock, and has yet to write the first record; `state` says what it waits
+    for."""
+
+    def __init__(self, state: str, path: str) -> None:
+        super().__init__(f"{state}. `holdfast show --watch` waits for it", path)
+        self.state = state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +237,7 @@ def _folded(
 
 def _no_experiment(layout: Layout, location: Location) -> ExperimentNotFound:
     if segments(layout.journal):
-        return NeverBegun.at(location.public, layout.lock)
+        return NeverBegun.at(location.public, layout)
     return ExperimentNotFound(not_found(location), location.public)
 
 

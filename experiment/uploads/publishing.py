@@ -79,9 +79,11 @@ class Publishing:
             due_s = self._rounds.due_in_s(now)
         self._within(due_s)
         end = self._journal_writer.position
-        self._asked_at[end] = wall_time()
-        if end > Position(self._begins, len(MAGIC)):  # otherwise there is no record yet
+        if end > Position(self._begins, len(MAGIC)):
+            self._asked_at[end] = wall_time()
             self._journal_writer.when_durable(lambda: self._order(end))
+        else:  # there is no record yet, as while nodes start: storage lacks nothing
+            self.published_at = wall_time()
 
     def order_again(self) -> None:
         """Repeat the orders that an uploader may not have performed before it died."""

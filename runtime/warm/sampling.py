@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.service import Service
-from holdfast.runtime.stopped import Watched
 from holdfast.runtime.usage.used import Account, Sample, Spent, Used, read_sample
 from holdfast.runtime.wire import Message
 
@@ -87,22 +86,16 @@ class Sampling:
             return known.account.so_far(self._loop.time() - known.began)
         return known.account.at_exit(spent)
 
-    def processes(self) -> list[Watched]:
-        service = self._service
-        if service is None or service.is_gone:
-            return []
-        return [Watched(service.pid, "the process that measures workers", service.kill)]
-
     def kill(self) -> None:
         self._end()
         if self._service is not None:
             self._service.kill()
 
-    async def close(self) -> str:
-        """End the sampler. Returns a warning if it survives SIGKILL, or ""."""
-        self._end()
-        warning = "" if self._service is None else await self._service.close()
-        return warning and f"the process that measures workers {warning}"
+    async def close(self) -> None:
+        """Kill the sampler, which has nothing to lose. How it ends is nobody's concern."""
+        self.kill()
+        if self._service is not None:
+            await self._service.close()
 
     def _end(self) -> None:
         self._is_over = True

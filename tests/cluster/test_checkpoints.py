@@ -157,6 +157,7 @@ def test_a_node_lost_between_the_shares_of_a_checkpoint_leaves_the_one_before(
     held.let_go()
     third.open()
     script.succeeds()
+    assert " from checkpoint_000000 (iteration 1)" in script.stderr
     resumed = [note for note in bench.notes() if note["attempt"] == 2]
     assert {(note["step"], len(note["files"])) for note in resumed} == {(1, 4)}
     # The node that is left has a share of it, and the new one has nothing.

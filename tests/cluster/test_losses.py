@@ -86,6 +86,8 @@ def test_a_commit_under_way_on_the_lost_node_counts_if_storage_has_it_all(
     script.succeeds()
     assert epochs_of(script) == [4, 4]
     assert ran(bench, 0, attempt=2) == ([4] if is_complete else [3, 4])
+    start = "checkpoint_000002 (iteration 3)" if is_complete else "checkpoint_000001 (iteration 2)"
+    assert f" from {start}" in script.stderr
     copy = bucket.download(bench.folder / "bucket")
     assert problems(bench, copy) == []
 

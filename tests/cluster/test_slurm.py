@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.cli import main
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.nodes.slurm import SlurmCluster, wait_until
 from tests.rig.nodes.slurm_rigs import allocated, jobs_of, occupy
@@ -21,12 +22,18 @@ def jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
 
 
 def test_a_script_that_is_not_edited_runs_its_trials_in_jobs(
-    bench: Bench, jobs: SlurmCluster
+    bench: Bench, jobs: SlurmCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def told_by(command: str) -> str:
+        assert main([command, str(bench.root)]) != 0
+        return capsys.readouterr().err
+
     occupy(jobs)
     gate = bench.gate("any-2")
     script = bench.start(checkpoint_every=9, prints=True)
-    script.said("2 of 2 nodes wait in Slurm's queue (Resources)")
+    script.said(waits := "2 of 2 nodes wait in Slurm's queue (Resources)")
+    wait_until(lambda: f"no record yet, as it waits for nodes: {waits}" in told_by("nodes"))
+    assert waits in told_by("show")
     jobs.run("scancel", "--name=busy")
     for trial in range(2):
         script.wait_for(f"at {trial} 2")

@@ -58,7 +58,7 @@ def test_nodes_says_what_is_held_where_and_why_a_node_has_left(
     run.close()
     now = time.time()
     beat = NodeBeat(node="b-2", at=now - 90, disk_free_bytes=120_000_000_000)
-    assert NodesFile(run.layout).write([beat])
+    assert NodesFile(run.layout).write([beat], "2 jobs wait in the queue")
     lock = ExperimentLock(run.layout.lock)
     try:
         lines = told(capsys, "nodes", tmp_path / "run").splitlines()
@@ -66,6 +66,7 @@ def test_nodes_says_what_is_held_where_and_why_a_node_has_left(
     finally:
         lock.release()
     assert lines[1] == "  1 of 4 nodes"
+    assert lines.pop(2) == "  2 jobs wait in the queue"
     cells = [re.split(r"  +", line) for line in lines[2:6]]
     assert cells[0][:5] == ["NODE", "STATE", "HOLDS", "TRIALS", "JOINED"]
     assert cells[1][:4] == ["a", "leaving", "CPU 2/2, GPU 0/1", "2"]
@@ -83,6 +84,7 @@ def test_nodes_says_what_is_held_where_and_why_a_node_has_left(
     assert found["nodes"][0]["held"] == {"CPU": 2}
     assert found["nodes"][1]["heard_at"] == beat.at
     assert (found["is_cluster"], found["most"]) == (True, 4)
+    assert found["waiting"] == "2 jobs wait in the queue"
 
 
 def test_a_run_that_was_killed_has_no_nodes_and_a_restore_begins_without_those_before(

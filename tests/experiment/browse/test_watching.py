@@ -10,7 +10,7 @@ import pytest
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.watching import View, Watcher
-from holdfast.experiment.results.read_experiment import NeverBegun, read_tree
+from holdfast.experiment.results.read_experiment import NeverBegun, RunStarts, read_tree
 from holdfast.syncer.errors import StorageUnavailable
 from tests.rig.runs.recorded import RecordedExperiment
 
@@ -44,7 +44,6 @@ class World:
         watcher = Watcher(
             self.find,
             interval_s,
-            is_starting=lambda: bool(self.holder),
             wait=self.wait,
             tell=self.said.append,
             cpu=lambda: self.reads * self.read_takes_s,
@@ -120,10 +119,10 @@ def test_a_run_that_is_starting_is_waited_for(tmp_path: Path) -> None:
         world.trouble = None
 
     world = World(tmp_path / "run", [nothing, begins, ends])
-    world.trouble = NeverBegun("it has no record", "run")
+    world.trouble = RunStarts("it has no record yet", "run")
     assert len(world.watched()) == 2
-    assert world.said == ["the run is starting: it has no record yet"]
+    assert world.said == ["it has no record yet"]
     world = World(tmp_path / "other", [])
-    world.trouble, world.holder = NeverBegun("it has no record", "run"), ""
+    world.trouble = NeverBegun("it has no record", "run")
     with pytest.raises(NeverBegun):
         world.watched()

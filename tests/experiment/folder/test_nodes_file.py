@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.folder.layout import NODES, Layout
-from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile, parse, read_beats
+from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile, parse, read_news
 from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.syncer.stores.location import Location
 
@@ -26,9 +26,9 @@ class Clock:
 def beats_in(folder: Path) -> list[NodeBeat]:
     """What the file says, which is the same from the disk and from storage."""
     location = Location.resolve(folder, None, {})
-    here = read_beats(Layout(folder), location)
-    assert read_beats(None, location) == here
-    return list(here.values())
+    here = read_news(Layout(folder))
+    assert read_news(location) == here
+    return list(here.nodes)
 
 
 def test_the_newest_beats_are_written_if_they_differ_and_at_most_every_five_seconds(
@@ -48,6 +48,16 @@ def test_the_newest_beats_are_written_if_they_differ_and_at_most_every_five_seco
     assert file.write([later])
     assert beats_in(tmp_path) == [A, later]  # node a has left
     assert [path.name for path in tmp_path.iterdir()] == [NODES]
+
+
+def test_what_is_waited_for_is_written_before_any_node_has_joined(tmp_path: Path) -> None:
+    clock, location = Clock(), Location.resolve(tmp_path, None, {})
+    file = NodesFile(Layout(tmp_path), clock=clock)
+    assert file.write([], "job 7 waits in the queue")
+    assert read_news(location).waiting == "job 7 waits in the queue"
+    clock.now += 5.0
+    assert file.write([A])
+    assert (beats_in(tmp_path), read_news(location).waiting) == ([A], "")
 
 
 def test_a_folder_that_takes_no_file_stops_nothing(tmp_path: Path) -> None:

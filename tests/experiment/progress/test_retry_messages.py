@@ -86,6 +86,20 @@ def test_a_retry_names_the_node_and_that_it_had_said_that_it_would_leave() -> No
     )
 
 
+def test_a_checkpoint_that_may_be_gone_with_its_node_is_not_promised() -> None:
+    exited = Exited(trial_id="t_0", attempt=1, cause="was lost with node a")
+    place = Place(pid=77, hostname="vm", nodes=("a",))
+    for committed, start in (
+        (False, "checkpoint_000003 (iteration 4), if storage has it."),
+        (True, "checkpoint_000003 (iteration 4)."),
+    ):
+        saved = replace(CHECKPOINT, node="a", committed=committed)
+        before = replace(BEFORE, place=place, checkpoints=(saved,))
+        again = replace(before, status=Status.STARTING, attempt=2, failures=1)
+        told = retry_text(retry(exited, before, again), 1, "/r")
+        assert f"attempt 2 of 3, from {start}\n" in told
+
+
 def test_a_retry_that_waits_says_for_how_long() -> None:
     seen = retry(RAISED, BEFORE, WAITS, retry_wait_s=60.0)
     assert 30.0 <= seen.wait_s <= 60.0
@@ -182,5 +196,5 @@ def test_what_a_trial_has_printed_on_a_node_comes_later(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     log, other = str(tmp_path / "stderr"), str(tmp_path / "stdout")
     assert pointer(log, other, node="on node b") == (
-        f"see {log}, once its node has sent what it printed"
+        f"see {log}, which has what its node sends of it"
     )

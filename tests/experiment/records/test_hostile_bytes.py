@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.experiment.callbacks import callback_states
-from holdfast.experiment.folder.nodes_file import NodeBeat, encode, parse
+from holdfast.experiment.folder.nodes_file import NodeBeat, NodesNews, encode, parse
 from holdfast.experiment.trackers.delivery import decode_accounts
 from holdfast.experiment.user_objects.stored_objects import stored
 from holdfast.experiment.user_objects.tuner_file import TunerFile
@@ -181,7 +181,13 @@ FORMS = {
         unpack=lambda data: json.loads(data[9:]),
     ),
     "nodes.json": Form(
-        encode([NodeBeat(node="a", at=1.5, disk_free_bytes=7)]),
+        encode(
+            NodesNews(
+                format=1,
+                nodes=[NodeBeat(node="a", at=1.5, disk_free_bytes=7)],
+                waiting="b",
+            )
+        ),
         lambda data, folder: parse(data),
         ValueError,
     ),

@@ -315,6 +315,19 @@ async def test_the_age_counts_from_the_publication_that_is_done(
     assert age.oldest_s == 80.0
 
 
+async def test_storage_lacks_nothing_before_the_first_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("holdfast.experiment.uploads.publishing.wall_time", lambda: now_s)
+    desk = Desk(is_remote=True)
+    monkeypatch.setattr(FakeLedger, "position", Position(0, 0))  # its nodes have not joined yet
+    now_s = 1300.0
+    desk.uploads.publish()
+    assert desk.publications == 0
+    assert desk.uploads.age(1300.0) is None
+
+
 async def test_a_checkpoint_that_is_fetched_twice_is_answered_once() -> None:
     desk = Desk(is_remote=True)
     spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})

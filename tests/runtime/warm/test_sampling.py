@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+import psutil
 import pytest
 
 from holdfast.runtime.local_launcher import LocalLauncher
@@ -79,7 +80,9 @@ async def test_nobody_waits_for_a_sampler_that_hangs_or_has_been_killed(
     await launcher.open(OBEYING, b"")
     worker, heard = start(launcher)
     await heard.used()
-    (sampler,) = (one for one in launcher.processes() if "measures" in one.name)
+    (sampler,) = [
+        one for one in psutil.Process().children() if "sampler" in " ".join(one.cmdline())
+    ]
     os.kill(sampler.pid, signal.SIGSTOP)
     assert await ask(worker, heard, "echo", 1) == 1
     os.kill(sampler.pid, signal.SIGKILL)

@@ -23,6 +23,8 @@ def show_nodes(listed: NodeList, *, now: float, shows_all: bool) -> None:
     if listed.is_cluster:
         here = sum(node.state is NodeState.HERE for node in listed.here)
         say(f"  {node_count(here, listed.most)}")
+        if listed.waiting:
+            say(f"  {printable(listed.waiting)}")
     else:
         say("  all its trials run on one machine: it has no nodes")
     left = listed.left if shows_all else _newest_left(listed)

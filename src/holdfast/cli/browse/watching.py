@@ -7,7 +7,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from holdfast.cli.browse.output import show_overview
 from holdfast.cli.following import wait_for_reader
@@ -15,9 +14,6 @@ from holdfast.cli.printing import INTERRUPTED, SOUND, collected, complain, json_
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import experiment_as_json, overview
 from holdfast.experiment.browse.watching import View, Watcher
-from holdfast.experiment.folder.layout import Layout
-from holdfast.syncer.stores.location import Location
-from holdfast.syncer.uploader.lock_holder import current_holder
 from holdfast.trial.readable import finite
 
 # Lines of a view besides the rows of its table.
@@ -27,11 +23,9 @@ _AROUND = 14
 def watch(given: argparse.Namespace, find: Callable[[], LocatedExperiment]) -> int:
     """Returns the exit code: 0 when no process runs the experiment any more. Raises the errors of
     `find`, and BrokenPipeError if nobody reads any more."""
-    here = Location.resolve(given.path, None, {}).local_path
     watcher = Watcher(
         find,
         given.interval,
-        is_starting=lambda: here is not None and bool(current_holder(Layout(Path(here)).lock)),
         wait=wait_for_reader,
         tell=complain,
         cpu=time.process_time,
