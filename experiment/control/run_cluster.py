@@ -209,7 +209,7 @@ def shared_files(
     files = [SharedFile(name=ref.id, path=ref.path, use="object") for ref in references]
     if references:
         total = size_text(sum(ref.size_bytes for ref in references))
-        tell(f"sending objects of put() to each node: {len(references):,}, {total}", "info")
+        tell(f"sending objects to each node: {len(references):,}, {total}", "info")
     if folder := plan.environment.working_dir:
         results = [plan.layout.root, plan.layout.root.parent]
         package = pack_folder(

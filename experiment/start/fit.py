@@ -164,7 +164,7 @@ def _run(
         total=plan.proposer.total,
         resumes=request.resumes,
         failed_before=_failed(plan.machine.trials) if plan.machine.trials else None,
-        command=resumed_by(plan.location, plan.settings),
+        command=resumed_by(plan.location, plan.settings, plan.job.trainable),
         again=request.command,
         trainable=name_for_shell(request.trainable),
         is_stored=is_stored(request.trainable),
@@ -204,7 +204,7 @@ def _front_text(analysis: ExperimentAnalysis, plan: RunPlan) -> str:
     """Which trials are best is not one line for a run with several goals."""
     goals, front = plan.machine.spec.goals, analysis.outcome.pareto_front()
     count = counted(len(front), "trial is", "trials are")
-    shell = resumed_by(plan.location, plan.settings)
+    shell = resumed_by(plan.location, plan.settings, plan.job.trainable)
     command = f", or {holdfast_command('best', plan.location.public)}" if shell else ""
     return f"{count} on the Pareto front of {goals_text(goals)}: results.pareto_front(){command}"
 
@@ -224,7 +224,7 @@ def _with_command(text: str, plan: RunPlan) -> str:
     """The message with the command, if it ends with the advice to resume."""
     if not text.endswith(("then resume", "then resume.")):
         return text
-    command = resumed_by(plan.location, plan.settings)
+    command = resumed_by(plan.location, plan.settings, plan.job.trainable)
     if command:
         command += retry_advice(plan.machine.trials.values())
     else:

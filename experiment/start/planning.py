@@ -62,6 +62,7 @@ from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.experiment.user_objects.tuner_file import RAY_NAMES
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
 from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker.objects import LARGE_BYTES
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
@@ -81,8 +82,6 @@ from holdfast.trial.space import is_searched
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import ResumeConfig, ResumeType
 
-# About 10 ms to write, and seconds to upload on a slow line.
-LARGE_BYTES: Final = 10_000_000
 _DEPTH: Final = 4
 # They vary the configs of running trials.
 _MUTATING = frozenset({"PopulationBasedTraining", "PB2", "PopulationBasedTrainingReplay"})
@@ -91,10 +90,11 @@ _SHOWN_CHARS = 60
 _OF_LIBRARIES = frozenset({"eval_metric", "metric"})
 
 
-def resumed_by(location: Location, settings: Settings) -> str:
+def resumed_by(location: Location, settings: Settings, trainable: Any) -> str:
     """What resumes the run in a shell; "" in a notebook, and where a shell cannot pass what it
-    needs: a filesystem object, or a trainable that may not be in tuner.pkl."""
+    needs: a filesystem object, or a trainable that may not be in tuner.pkl as a whole."""
     cannot = in_notebook() or settings.debug or location.kind == "given"
+    cannot = cannot or wrap.is_in_memory(trainable)
     return "" if cannot else resume_command(location.public)
 
 
@@ -142,7 +142,7 @@ def plan_run(
     proposer = _proposer(request, start, resources, opened.place)
     start = _planned(start, proposer)
     _apply_extension(request, start, proposer.total, opened, view)
-    _print_notices(request, start, proposer, opened.place, view)
+    _print_notices(request, settings, start, proposer, opened.place, view)
     place, spec = opened.place, start.spec
     plan = RunPlan(
         settings=settings,
@@ -173,7 +173,7 @@ def plan_run(
                 total_samples=proposer.total,
                 tags=spec.options.get("tags", {}),
                 space=spec.space,
-                resume_command=resumed_by(place.location, settings),
+                resume_command=resumed_by(place.location, settings, request.trainable),
             ),
         ),
         callback_setup={
@@ -266,12 +266,17 @@ def _apply_extension(
 
 
 def _print_notices(
-    request: Request, start: Start, proposer: Proposer, place: ExperimentPlace, view: ProgressView
+    request: Request,
+    settings: Settings,
+    start: Start,
+    proposer: Proposer,
+    place: ExperimentPlace,
+    view: ProgressView,
 ) -> None:
     """Print that nothing is left to do, and what the search does not do as written."""
     first = start.first
     if isinstance(first, Resumed) and not has_work(start.machine, first):
-        view.message(_was_finished(request, place, start.machine), "info")
+        view.message(_was_finished(request, settings, place, start.machine), "info")
     room = room_notice(start.spec, start.first.capacity, start.first.offer, proposer.total)
     same = same_configs_notice(request, proposer.total) if isinstance(first, Begun) else ""
     goal = goal_notice(start.spec)
@@ -279,7 +284,9 @@ def _print_notices(
         view.message(notice, "warning")
 
 
-def _was_finished(request: Request, place: ExperimentPlace, machine: Machine) -> str:
+def _was_finished(
+    request: Request, settings: Settings, place: ExperimentPlace, machine: Machine
+) -> str:
     call = "resume='auto', {}" if request.resumes else "restore(..., {})"
     why = ""
     is_training = bool(machine.spec.options.get("trainer"))
@@ -301,8 +308,8 @@ def _was_finished(request: Request, place: ExperimentPlace, machine: Machine) ->
         config = f"resume_config=ResumeConfig(errored='{way}')"
         errored = config if request.resumes else f"{way}_errored=True"
         options = retry_options(failed, name_for_shell(request.trainable))
-        cannot = in_notebook() or place.location.kind == "given"
-        shell = "" if cannot else f" or {resume_command(place.location.public, *options)}"
+        can = resumed_by(place.location, settings, request.trainable)
+        shell = "" if not can else f" or {resume_command(place.location.public, *options)}"
         why += f" ({trials} failed; {call.format(errored)}{shell} retries)"
     return f"{place.name} was finished{why}: its results are returned as they are"
 

@@ -76,6 +76,8 @@ class TrialHost:
         refuse_in_trials()
         shared = io.BytesIO(payload)
         pickle.load(shared).enter(os.environ.get(NODE_DIR, ""))
+        if folder := os.environ.get(NODE_DIR):
+            use_copies(os.path.join(folder, OBJECTS))
         with collecting_references() as references:
             job = cloudpickle.load(shared)
         adopt(job.trainable, job.param_space)
@@ -91,8 +93,6 @@ class TrialHost:
 
     def take(self, job: Job) -> None:
         self._job = _at_home(job, os.environ)
-        if folder := os.environ.get(NODE_DIR):
-            use_copies(os.path.join(folder, OBJECTS))
         self._place = (socket.gethostname(), node_ip())
 
     def run(self, channel: Transport) -> None:

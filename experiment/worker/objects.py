@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, field, fields
 from importlib import import_module
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
@@ -25,6 +25,9 @@ from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import TuneError
 from holdfast.trial.space import grid_values
 from holdfast.trial.values import Path, key_name
+
+# About 10 ms to write, and seconds to upload on a slow line.
+LARGE_BYTES: Final = 10_000_000
 
 
 class ObjectLost(TuneError, LookupError):
@@ -135,9 +138,8 @@ def put(value: Any) -> ObjectRef:
             f"pickled ({type(error).__name__}: {error}). Put what it is made from, and create it "
             f"in the trial"
         ) from error
-    name = secrets.token_hex(8)
     try:
-        path = _own.put(name, pickled)
+        return _stored(value, pickled)
     except object_folder.NoRoom as error:
         raise ObjectStoreFull(
             error.errno,
@@ -145,6 +147,12 @@ def put(value: Any) -> ObjectRef:
             f"{object_folder.FOLDER} name a folder with more room, or let holdfast.shutdown() "
             f"remove what was put before",
         ) from error
+
+
+def _stored(value: Any, pickled: mapped.Pickled) -> ObjectRef:
+    """A reference to the value, in a new file. Raises OSError."""
+    name = secrets.token_hex(8)
+    path = _own.put(name, pickled)
     return ObjectRef(
         path=path,
         id=name,
@@ -174,12 +182,60 @@ def get(object_refs: ObjectRef | list[ObjectRef], *, timeout: float | None = Non
         raise TypeError(
             f"get() takes a reference of put(), or a list of them, not {object_refs!r:.100}"
         )
+    return _read(object_refs)
+
+
+def _read(ref: ObjectRef, *, is_own: bool = False) -> Any:
     try:
-        return mapped.read(_path_here(object_refs))
+        return mapped.read(_path_here(ref), is_own=is_own)
     except FileNotFoundError as error:
-        raise ObjectLost(_why_lost(object_refs)) from error
+        raise ObjectLost(_why_lost(ref)) from error
     except (OSError, mapped.BadObject) as error:
-        raise ObjectLost(f"{object_refs!r} cannot be read: {error}. {_ADVICE}") from error
+        raise ObjectLost(f"{ref!r} cannot be read: {error}. {_ADVICE}") from error
+
+
+class Parameters(dict[str, Any]):
+    """The values that `with_parameters` binds to a trainable; `large` are the names of large ones.
+
+    A large value is in no pickle of them, but in an object as of `put`. The process that workers
+    are forked from reads it once, and they share its memory until they write to it.
+    """
+
+    def __init__(self, values: Mapping[str, Any], large: Iterable[str]) -> None:
+        super().__init__(values)
+        self.large = tuple(large)
+        self._refs: dict[str, ObjectRef] = {}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Parameters:
+        return cls(values, [name for name, value in values.items() if _is_large(value)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        refs = {name: ref for name in self.large if (ref := self._ref(name)) is not None}
+        return parameters, ({name: self[name] for name in self if name not in refs}, refs)
+
+    def _ref(self, name: str) -> ObjectRef | None:
+        """The object of this value; None if no folder has room for it."""
+        known = self._refs.get(name)
+        if known is None or not os.path.exists(known.path):
+            try:
+                self._refs[name] = _stored(self[name], mapped.pickled(self[name]))
+            except object_folder.NoRoom:
+                return None
+        return self._refs[name]
+
+
+def parameters(small: Mapping[str, Any], refs: Mapping[str, ObjectRef]) -> Parameters:
+    """The function in pickled Parameters. Raises ObjectLost."""
+    large = {name: _read(ref, is_own=True) for name, ref in refs.items()}
+    return Parameters({**small, **large}, large)
+
+
+def _is_large(value: Any) -> bool:
+    try:
+        return mapped.pickled(value).file_bytes >= LARGE_BYTES
+    except Exception:  # a user's __reduce__ may raise anything; who pickles it says which part
+        return False
 
 
 # The folder on a node of a cluster with the copies of the script's objects.

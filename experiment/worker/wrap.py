@@ -19,6 +19,7 @@ from holdfast.unknown_keywords import explains_call
 _RESOURCES = "holdfast_resources"
 _START = "holdfast_start"
 _EXPORTS = "holdfast_exports"
+_IN_MEMORY = "holdfast_in_memory"
 
 
 @runtime_checkable
@@ -153,31 +154,44 @@ def module_of(trainable: Any) -> str:
 def with_parameters(trainable: Any, **kwargs: Any) -> Any:
     """`trainable` with `kwargs` in addition to its config.
 
-    The values, however large, are sent to the worker processes once, which share them. A class
-    gets them as arguments of `setup`.
+    The values are sent to the worker processes once, which share their memory. A value of 10 MB or
+    more is stored as by `put`: it is not in tuner.pkl, so only the script, not `holdfast resume`,
+    can resume the run. A class gets the values as arguments of `setup`.
 
     Raises InvalidConfig.
     """
+    # Only here: few scripts need it.
+    from holdfast.experiment.worker.objects import Parameters
+
     if isinstance(trainable, type):
         parent: Any = check_trainable(trainable)
         _check_names(parent.setup, f"{parent.__name__}.setup()", (None, {}), kwargs)
+        kwargs = Parameters.of(kwargs)
 
         def setup(self: Any, config: dict[str, Any]) -> None:
             parent.setup(self, config, **kwargs)
 
         setattr(setup, PARAMETERS, "kwargs")
-        return type(trainable.__name__, (trainable,), {"setup": setup})
+        held = {_IN_MEMORY: True} if kwargs.large else {}
+        return type(trainable.__name__, (trainable,), {"setup": setup, **held})
     if not callable(trainable):
         check_trainable(trainable)
 
     _check_names(trainable, f"{name_of(trainable)}()", ({},), kwargs)
+    kwargs = Parameters.of(kwargs)
 
     @_named_as(trainable)
     def bound(config: dict[str, Any]) -> Any:
         return trainable(config, **kwargs)
 
     setattr(bound, PARAMETERS, "kwargs")
-    return _holding(bound, _held_by(trainable))
+    held = {_IN_MEMORY: True} if kwargs.large else {}
+    return _holding(bound, {**_held_by(trainable), **held})
+
+
+def is_in_memory(trainable: Any) -> bool:
+    """Whether `with_parameters` has bound it to a large value, which ends with this process."""
+    return getattr(trainable, _IN_MEMORY, False) is True
 
 
 def _check_names(
@@ -282,7 +296,7 @@ def _holding(trainable: Any, held: Mapping[str, Any]) -> Any:
 
 def _held_by(trainable: Any) -> dict[str, Any]:
     """What a function was bound to before; a subclass inherits it."""
-    names = () if isinstance(trainable, type) else (_RESOURCES, _START)
+    names = () if isinstance(trainable, type) else (_RESOURCES, _START, _IN_MEMORY)
     return {name: getattr(trainable, name) for name in names if hasattr(trainable, name)}
 
 

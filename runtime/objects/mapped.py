@@ -95,8 +95,9 @@ def write(path: str, value: Pickled) -> None:
         os.close(fd)
 
 
-def read(path: str) -> Any:
-    """Read the value. Its buffers are views of the file, which may be unlinked afterwards.
+def read(path: str, *, is_own: bool = False) -> Any:
+    """Read the value. Its buffers are views of the file, which may be unlinked afterwards; with
+    `is_own` they can be written to, and what is written is this process's alone.
 
     Raises OSError, BadObject, and what the value's own classes raise when they are unpickled.
     """
@@ -105,7 +106,8 @@ def read(path: str) -> Any:
         size = os.fstat(fd).st_size
         if size < _HEAD.size:
             raise BadObject(f"{path} has only {size} bytes")
-        whole = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+        access = mmap.ACCESS_COPY if is_own else mmap.ACCESS_READ
+        whole = memoryview(mmap.mmap(fd, size, access=access))
     finally:
         os.close(fd)
     magic, version, count, body_bytes, file_bytes = _HEAD.unpack_from(whole)

@@ -23,6 +23,7 @@ from holdfast import train, tune
 from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.experiment.worker import objects as worker_objects
 from holdfast.runtime.objects import object_folder
+from holdfast.trial.errors import TuneError
 from holdfast.tune.search import Searcher
 
 NUMBERS = np.arange(50_000, dtype=np.float64)
@@ -144,6 +145,48 @@ def test_a_reference_is_small_and_equal_to_its_copies() -> None:
 def test_a_value_may_hold_references() -> None:
     inner = holdfast.put(7)
     assert holdfast.get(holdfast.get(holdfast.put({"inner": inner}))["inner"]) == 7
+
+
+# -- large values of with_parameters ------------------------------------------------------------
+
+LARGE = np.arange(2_000_000, dtype=np.float64)
+
+
+def doubles_its_own(config: dict[str, Any], large: Any, small: Any) -> None:
+    large *= 2  # as a script may that knows of no other trial
+    tune.report({"sum": float(large.sum()), "small": small})
+    if config["flag"] and not Path(config["flag"]).exists():
+        Path(config["flag"]).touch()
+        raise RuntimeError("not this time")
+
+
+def test_a_large_value_is_in_no_file_of_the_experiment_and_each_trial_has_its_own(
+    fit: Any, tmp_path: Path
+) -> None:
+    bound = tune.with_parameters(doubles_its_own, large=LARGE, small="text")
+    results = fit(bound, {"flag": "", "n": tune.grid_search([1, 2])}, name="run")
+    assert not results.errors
+    found = [(result.metrics["sum"], result.metrics["small"]) for result in results]
+    assert found == [(2 * LARGE.sum(), "text")] * 2
+    assert LARGE[1] == 1.0
+    files = [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < LARGE.nbytes / 10
+
+
+def test_a_restore_takes_a_large_value_from_the_script_and_says_so_if_it_is_gone(
+    fit: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, space = str(tmp_path / "results" / "run"), {"flag": str(tmp_path / "flag")}
+    bound = tune.with_parameters(doubles_its_own, large=LARGE, small=1)
+    assert len(fit(bound, space, name="run").errors) == 1
+    assert "holdfast resume" not in capfd.readouterr().err  # it would not have the value
+    holdfast.shutdown()
+    with pytest.raises(TuneError, match=r"ObjectLost: .*pass restore\(\) the trainable"):
+        tune.Tuner.restore(path, resume_errored=True)
+    again = tune.with_parameters(doubles_its_own, large=LARGE, small=1)
+    results = tune.Tuner.restore(path, again, resume_errored=True).fit()
+    assert not results.errors
+    assert (results[0].metrics or {})["sum"] == 2 * LARGE.sum()
 
 
 # -- on a restore -------------------------------------------------------------------------------
