@@ -107,3 +107,18 @@ def test_what_the_built_site_lacks_is_named(
         "style.css: loads //example.org/font.css from another host",
         "reference/holdfast.data.html: holdfast.data.range is missing",
     ]
+
+
+@pytest.mark.parametrize("words", ["disk full", "report bug", "old experiment"])
+def test_a_reader_who_searches_for_it_finds_a_heading(words: str) -> None:
+    """The search of the site ranks headings first."""
+    pages = (repository.ROOT / "docs").glob("*.md")
+    headings = [
+        re.findall(r"\w+", line.lower())
+        for page in pages
+        for line in page.read_text().splitlines()
+        if line.startswith("#")
+    ]
+    assert any(
+        all(any(w.startswith(word) for w in one) for word in words.split()) for one in headings
+    )
