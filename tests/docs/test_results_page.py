@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import tune
+from tests.rig.script import LONGEST_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```$", PAGE, re.M | re.S)
@@ -24,7 +25,7 @@ def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
 
     def run(*command: str) -> str:
         done = subprocess.run(
-            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120
+            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=LONGEST_S
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
