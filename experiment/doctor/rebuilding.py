@@ -1,8 +1,7 @@
 """Restoring the beginning of a journal: from its own bytes, from a snapshot, or from storage.
 
-A rebuilt beginning must lead, through the records that are left, to exactly the state of the
-snapshot. If none does because several records are lost, the new journal starts with that state
-(`Recalled`), and the records after it follow. The old bytes are kept.
+From a snapshot, the new journal starts with its state (`Recalled`), and the records after it
+follow. The old bytes are kept.
 
 After the snapshot, each trial is taken as far as its checkpoints and rows on the disk go: if the
 records are lost, those alone have what was acknowledged since.
@@ -11,13 +10,11 @@ records are lost, those alone have what was acknowledged since.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.findings import Action
-from holdfast.experiment.doctor.replayed import same_json
 from holdfast.experiment.folder.layout import JOURNAL, PROGRESS, RESULTS, Layout
 from holdfast.experiment.records.event_codec import pack, unpack
 from holdfast.experiment.records.journal_start import runs_before
@@ -31,28 +28,22 @@ from holdfast.experiment.records.snapshots import (
 )
 from holdfast.experiment.records.unrecorded_files import rows_until
 from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
-from holdfast.scheduler.events import Begun, Event, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import recalled
-from holdfast.scheduler.snapshot import snapshot as plain_machine
 from holdfast.syncer.files.durable import make_folder, write_atomic
 from holdfast.syncer.files.regular import open_regular, read_regular
 from holdfast.syncer.journal.cutting import name_aside
 from holdfast.syncer.journal.journal import (
     MAGIC,
-    Position,
     read,
     read_segment,
     segment_name,
     segments,
 )
-from holdfast.syncer.journal.segment import check_magic, framed, next_record
+from holdfast.syncer.journal.segment import check_magic, framed
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidTransition, UnreadableRecord
 from holdfast.trial.trial import Trial, evolve
-
-# If only the first record is lost, only the time at which the experiment began is unknown.
-_UNCERTAIN = ("active_s", "boot_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +66,7 @@ def rebuilt(layout: Layout, *, is_mirror: bool = False) -> list[Rebuilt]:
         return found
     if any(_is_foreign(layout.journal, number) for number in segments(layout.journal)):
         return []
-    made = _from_snapshots(layout) or _restarted(layout)
+    made = _restarted(layout)
     return [] if made is None else [made]
 
 
@@ -133,19 +124,6 @@ def _is_foreign(journal: Path, number: int) -> bool:
     with open_regular(path) as file:
         offset = 0 if check_magic(file.read(len(MAGIC)), path) else len(MAGIC)
     return not all(_is_record(payload) for payload, _ in _first(journal, number, offset))
-
-
-def _from_snapshots(layout: Layout) -> Rebuilt | None:
-    known = {start.spec.experiment_id for start in runs_before(layout.journal, None)}
-    for name, snapshot in _snapshots(layout):
-        if snapshot.machine.spec.experiment_id in known:
-            continue
-        for number in reversed(segments(layout.journal)):
-            if number <= snapshot.position.segment:
-                made = _before(layout.journal, number, snapshot)
-                if made is not None:
-                    return replace(made, how=f"from the snapshot {name}")
-    return None
 
 
 def _restarted(layout: Layout) -> Rebuilt | None:
@@ -211,63 +189,6 @@ def _tail(journal: Path, snapshot: Snapshot, first: bytes) -> list[bytes]:
             break
         tail.append(payload)
     return tail
-
-
-def _before(journal: Path, number: int, snapshot: Snapshot) -> Rebuilt | None:
-    """The segment with a beginning that leads to the snapshot; None if none does."""
-    path = journal / segment_name(number)
-    data = read_regular(path)
-    start = next_record(data, len(MAGIC))
-    if not start:
-        return None
-    tail = [unpack(p) for p, _ in read(journal, Position(number, start), snapshot.position)]
-    if not tail:
-        return None
-    began_at = tail[0].now
-    suggested = {
-        record.event.spec.trial_id for record in tail if isinstance(record.event, Suggested)
-    }
-    events: list[Event] = [_begun(snapshot), *_suggestions(snapshot, suggested)]
-    machine = Machine()
-    try:
-        for event in events:
-            machine.replay(event, now=began_at)
-        for record in tail:
-            machine.replay(record.event, now=record.now, answers=record.answers)
-    except Exception:  # what was lost cannot be reconstructed
-        return None
-    if not _same(machine, snapshot.machine):
-        return None
-    head = b"".join(framed(pack(event, began_at)) for event in events)
-    return Rebuilt(number=number, data=MAGIC + head + data[start:], how="")
-
-
-def _begun(snapshot: Snapshot) -> Begun:
-    machine = snapshot.machine
-    return Begun(
-        spec=machine.spec,
-        capacity=machine.placement.capacity.total,
-        offer=machine.cluster.offer,
-        boot_id=machine.boot_id if machine.epoch <= 1 else "",
-    )
-
-
-def _suggestions(snapshot: Snapshot, known: set[str]) -> Iterator[Suggested]:
-    """The trials whose first record was lost as well."""
-    made = list(snapshot.machine.trials.values())
-    for trial in made:
-        if trial.trial_id not in known:
-            yield Suggested(
-                spec=trial.spec, is_last=snapshot.machine.is_complete and trial is made[-1]
-            )
-
-
-def _same(one: Machine, other: Machine) -> bool:
-    before, after = (
-        {key: value for key, value in plain_machine(machine).items() if key not in _UNCERTAIN}
-        for machine in (one, other)
-    )
-    return same_json(before, after)
 
 
 def advance(machine: Machine, layout: Layout) -> None:
