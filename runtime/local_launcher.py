@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.runtime import process_control
@@ -21,14 +21,13 @@ from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
 from holdfast.runtime.interpreter import absolute_pythonpath
 from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, still_there, survives
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.stopped import Watched, is_stopped_now
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.usage.used import Spent, Used, read_spent
-from holdfast.runtime.warm.awaited_exit import exit_of
 from holdfast.runtime.warm.client import WarmClient
 from holdfast.runtime.warm.local_worker import LocalWorker
 from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
-from holdfast.runtime.warm.pending_launches import PendingLaunches
+from holdfast.runtime.warm.pending_launches import ANSWER_S, PendingLaunches
 from holdfast.runtime.warm.sampling import Sampling
 from holdfast.runtime.warm.succession import Forker, Succession
 from holdfast.runtime.wire import Message
@@ -324,3 +323,37 @@ class LocalLauncher:
             how = worker.forker.cause if worker.forker is not None else ""
             cause = f"was lost together with the process that started it{how and f', which {how}'}"
             self._forget(worker.name, ExitCause(cause=cause))
+
+
+# -- the exit of a worker that was killed, and the parent that should report it -------------------
+
+# Before this time, a parent that does not answer has been killed, and its workers with it.
+LEFT_AFTER_S = ANSWER_S + 3 * EXIT_DEADLINE_S
+
+
+async def exit_of(
+    exit_known: asyncio.Event,
+    forker: Forker,
+    *,
+    launches: PendingLaunches,
+    parents: Callable[[], Sequence[Watched]],
+    abandon: Callable[[], object],
+) -> None:
+    """Wait until `exit_known` is set. `forker` is the process that forked the worker.
+
+    Kills parents that were stopped (SIGSTOP), and a `forker` that does not answer for `ANSWER_S`:
+    the kernel then kills the workers that they have forked. If the forker answers, the worker
+    itself hangs in the kernel: this calls `abandon` after `LEFT_AFTER_S` and stops waiting.
+    """
+    waited_s, is_asked = 0.0, False
+    while not await happens(exit_known, EXIT_DEADLINE_S):
+        waited_s += EXIT_DEADLINE_S
+        stopped = [one for one in parents() if is_stopped_now(one.pid)]
+        for one in stopped:
+            one.kill("it was stopped from outside (SIGSTOP) and could not end its workers")
+        if not (stopped or is_asked):
+            is_asked = True
+            launches.ask(forker)
+        if waited_s > LEFT_AFTER_S:
+            abandon()
+            return

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import forked
-from holdfast.experiment.control.signals import StopSignals
+from holdfast.experiment.control.watch import StopSignals
 from holdfast.forked import children_end_here, close_in_children
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.transport import Channel

@@ -217,8 +217,8 @@ def _folded(
 ) -> ReadExperiment:
     try:
         recovered = recover(layout, run=run)
-    except NothingToRestore as error:
-        raise _no_experiment(layout, location) from error
+    except NothingToRestore:  # it names the folder of a download
+        raise _no_experiment(layout, location) from None
     except JournalUnreadable as error:
         raise error.at(location.public) from error
     notices = (*recovered.notices, *damages(layout, recovered.begins, recovered.end))
@@ -259,9 +259,15 @@ def not_found(location: Location) -> str:
             return (
                 f"there is no experiment at {location}. {names_like(name, experiments_in(place))}"
             )
+    nothing = f"there is no experiment at {location}: it has no folder {JOURNAL!r} with records"
+    if location.local_path is None:
+        return (
+            f"{nothing}. Pass <storage_path>/<name>. A run is there once it has published "
+            f"something: soon after its first checkpoint, or after `sync_period`"
+        )
     return (
-        f"there is no experiment at {location}: it has no folder {JOURNAL!r} with records. Pass "
-        f"the directory <storage_path>/<name>, and the storage_filesystem if one was used"
+        f"{nothing}. Pass the directory <storage_path>/<name>, and the storage_filesystem if one "
+        f"was used"
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, overload
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
-from holdfast.forked import close_in_children
+from holdfast.forked import children_end_here, close_in_children
 from holdfast.runtime.objects import mapped, object_folder
 from holdfast.syncer.files.boot import boot_id
 from holdfast.trial.domains import Categorical
@@ -233,7 +233,8 @@ def parameters(small: Mapping[str, Any], refs: Mapping[str, ObjectRef]) -> Param
 
 def _is_large(value: Any) -> bool:
     try:
-        return mapped.pickled(value).file_bytes >= LARGE_BYTES
+        with children_end_here():
+            return mapped.pickled(value).file_bytes >= LARGE_BYTES
     except Exception:  # a user's __reduce__ may raise anything; who pickles it says which part
         return False
 

@@ -130,6 +130,10 @@ def test_a_sweep_runs_once_then_anew_or_longer(run: Run) -> None:
     assert (code, out) == (0, "")
     assert "holdfast: digits has ended: 2 trials\n" in err
     assert "  holdfast run digits.yaml --storage out --new   # starts" in err
+    code, out, err = run("--samples", "3")
+    assert (code, out) == (2, "")
+    assert "num_samples: was 2, now 3" in err
+    assert "holdfast run digits.yaml --storage out --samples 3 --extend applies this" in err
     *_, err = run("--set", "parameters.x.values=[3, 4]", "--samples", "2")
     again = "holdfast run digits.yaml --storage out --set 'parameters.x.values=[3, 4]'"
     assert f"  {again} --samples 2 --new   # starts" in err

@@ -18,9 +18,9 @@ import pytest
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.page.place import Place
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.web import connections, following, server
-from holdfast.web.connections import LimitedConnection
+from holdfast.web import following, server
 from holdfast.web.following import Readers
+from holdfast.web.server import LimitedConnection
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.web.in_process import Browser, Events, Served, served
 from tests.rig.workers.processes import PATIENCE_S
@@ -273,7 +273,7 @@ def test_a_browser_that_does_not_read_delays_no_other(
 def test_one_that_never_reads_is_cut_off(
     serving: Served, browser: Browser, run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_READ_S", 0.1)
+    monkeypatch.setattr(server, "_READ_S", 0.1)
     large = run.folder("d2a66_00000") / "large.bin"
     large.parent.mkdir(parents=True, exist_ok=True)
     large.write_bytes(bytes(1 << 20))
@@ -323,7 +323,7 @@ def is_cut(sock: socket.socket) -> bool:
 def test_one_that_sends_no_request_is_cut_off(
     serving: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_SEND_S", 0.1)
+    monkeypatch.setattr(server, "_SEND_S", 0.1)
     for sent in (b"", b"GET / HTTP/1.1\r\nHost:"):
         with socket.create_connection(("127.0.0.1", serving.address.port)) as sock:
             sock.settimeout(PATIENCE_S)
@@ -353,7 +353,7 @@ def test_a_request_that_is_unread_when_its_time_ends_is_answered(
 def test_the_number_of_connections_is_limited(
     serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
     with browser.stream(PATH) as one, browser.stream(PATH) as two:
         one.next("facts")
         two.next("facts")
@@ -376,7 +376,7 @@ def test_who_is_refused_keeps_no_place(
     serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch, sent: str
 ) -> None:
     """Neither a stranger, nor one who does not send what was announced."""
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
     strangers = []
     for _ in range(4):
         sock = socket.create_connection(("127.0.0.1", serving.address.port), timeout=PATIENCE_S)
@@ -391,7 +391,7 @@ def test_who_is_refused_keeps_no_place(
 def test_connections_that_say_nothing_make_room_for_one_that_does(
     serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
     with browser.stream(PATH) as watching:
         watching.next("facts")
         with socket.create_connection(("127.0.0.1", serving.address.port)) as silent:

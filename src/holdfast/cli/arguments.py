@@ -10,9 +10,7 @@ from typing import Any, NoReturn
 
 from holdfast import __version__
 from holdfast.cli.browse.arguments import add_browsing
-from holdfast.cli.common_arguments import CODES, add_command, add_flag
-from holdfast.cli.doctor.arguments import add_doctor, with_command
-from holdfast.cli.queue.arguments import add_queue, with_list
+from holdfast.cli.common_arguments import CODES, add_command, add_experiment, add_flag, number
 from holdfast.cli.steering.arguments import add_steering
 
 _RAY = (
@@ -171,3 +169,224 @@ def _near(word: str, known: Iterable[str]) -> list[str]:
     import difflib  # only errors need it
 
     return difflib.get_close_matches(word, list(known), 1, _NEAR)
+
+
+# -- the arguments of `holdfast doctor` -----------------------------------------------------------
+
+COMMANDS = ("verify", "repair", "sync", "gc", "preflight", "report")
+_VERIFY = (
+    "Check all files of an experiment: journal, snapshots, tuner.pkl, the trials' files, and "
+    "every checkpoint by its checksums; in remote storage the published set, and every "
+    "checkpoint's manifest and sizes. Changes nothing, and works on a running experiment."
+)
+_REPAIR = (
+    "Repair an experiment's directory: put unreadable parts of the journal aside, download broken "
+    "checkpoints from storage or drop them from the records, rewrite the trials' files and a "
+    "snapshot. Reports what it cannot repair. Refuses a running experiment."
+)
+_SYNC = (
+    "Upload what is not in storage yet, without running a trial: checkpoints, records, files. For "
+    "a run that ended with 'this is not in ...'. Like a restore it takes the experiment over: a "
+    "run of it on another machine stops. Without remote storage it commits staged checkpoints. "
+    "Refuses an experiment that runs on this machine."
+)
+_GC = (
+    "Show files that nothing needs: leftovers of processes that died, and checkpoints that no "
+    "record names, here and in storage. --yes removes them. If it removes any in storage, it "
+    "takes the experiment over, as a restore does. It never touches other files."
+)
+_PREFLIGHT = (
+    "Test a storage_path before a long run: write, conditional put, large objects in parts, "
+    "replace, list, read and delete, each timed; then the lock and the free space on this "
+    "machine. Leaves nothing behind."
+)
+_REPORT = (
+    "Print what a report of a bug needs, as JSON: versions, the names of variables, and of an "
+    "experiment the states, the kinds of records, failures and what verify finds. It has no "
+    "config, metric, output or value of a variable, but messages and tracebacks: read it first."
+)
+
+
+def add_doctor(commands: Any) -> None:
+    """The commands of the doctor, below the subparsers `commands`."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="verify or repair an experiment, or test a storage",
+        description="Verify and repair experiments. 'holdfast doctor PATH' verifies.",
+        epilog=CODES,
+    )
+    doctor_commands = doctor.add_subparsers(
+        dest="doctor_command", required=True, metavar="COMMAND"
+    )
+    for name, description in (("verify", _VERIFY), ("repair", _REPAIR)):
+        command = add_command(doctor_commands, name, description)
+        _add_place(command)
+        _add_depth(command)
+    _add_sync(doctor_commands)
+    _add_gc(doctor_commands)
+    _add_preflight(doctor_commands)
+    report = add_command(doctor_commands, "report", _REPORT)
+    add_experiment(report, nargs="?")
+
+
+def with_command(arguments: list[str]) -> list[str]:
+    """The arguments with the command that `holdfast doctor PATH` leaves out."""
+    if not arguments or arguments[0] != "doctor":
+        return arguments
+    words = arguments[1:]
+    is_help = not words or {"-h", "--help"} & set(words)
+    if is_help or any(word in COMMANDS for word in words):
+        return arguments
+    return ["doctor", "verify", *words]
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    add_experiment(command)
+    command.add_argument(
+        "--storage",
+        metavar="URI",
+        help="the experiment's URI, if PATH is the local tree of an experiment with storage "
+        "elsewhere",
+    )
+
+
+def _add_depth(command: argparse.ArgumentParser) -> None:
+    depth = command.add_mutually_exclusive_group()
+    add_flag(depth, "--quick", "check only names and sizes of checkpoints, no checksums")
+    add_flag(depth, "--deep", "also download every checkpoint from storage")
+
+
+def _add_sync(commands: Any) -> None:
+    command = add_command(commands, "sync", _SYNC)
+    _add_place(command)
+    add_flag(
+        command, "--deep", "also download every checkpoint from storage, and replace changed ones"
+    )
+    command.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long each upload is retried (default 300)",
+    )
+
+
+def _add_gc(commands: Any) -> None:
+    command = add_command(commands, "gc", _GC)
+    _add_place(command)
+    add_flag(command, "--yes", "remove them")
+
+
+def _add_preflight(commands: Any) -> None:
+    command = add_command(commands, "preflight", _PREFLIGHT)
+    command.add_argument(
+        "path", metavar="URI", help="the storage_path of RunConfig: a directory, or a URI"
+    )
+    command.add_argument(
+        "--mib",
+        type=int,
+        default=24,
+        metavar="N",
+        help="size of the large object (default 24; S3 uses parts from 16)",
+    )
+
+
+# -- the arguments of `holdfast queue` ------------------------------------------------------------
+
+_QUEUE = (
+    "Run commands one after another or side by side, from plain files: no daemon, and a killed "
+    "run or a reboot loses nothing. 'queue run' starts what is due."
+)
+_ADD = (
+    "Add a command. A script.py runs with this Python, a sweep.yaml with 'holdfast run'. It runs "
+    "in the current directory, with the environment of 'queue run'."
+)
+_LS = "List the jobs: state, exit code, command, and the experiment that a job has begun."
+_QUEUE_RUN = (
+    "Run the jobs that are due, until none is left. Their trials share this machine. Ctrl-C "
+    "interrupts them, and the next 'queue run' continues; a second Ctrl-C kills them."
+)
+_RM = "Remove jobs, with their output. Experiments stay. Refuses a job that runs."
+_STOP = "Stop jobs: interrupt those that run, and hold back those that wait, until a retry."
+_RETRY = (
+    "Make jobs due again that have failed, were stopped, or are done. Experiments that a job has "
+    "begun continue, and finished ones are not repeated, except with --anew."
+)
+_LOGS = "Print the output of a job."
+
+
+def add_queue(commands: Any) -> None:
+    """The commands of the queue, below the subparsers `commands`."""
+    queue = commands.add_parser(
+        "queue",
+        help="run several scripts one after another or side by side",
+        description=_QUEUE,
+        epilog=CODES,
+    )
+    several = queue.add_subparsers(dest="queue_command", required=True, metavar="COMMAND")
+    _add_add(several)
+    _add(several, "ls", _LS)
+    run = _add(several, "run", _QUEUE_RUN)
+    run.add_argument(
+        "-j",
+        "--jobs",
+        type=_at_least_one,
+        default=1,
+        metavar="N",
+        help="jobs at once (default: 1)",
+    )
+    add_flag(run, "--forever", "wait for more jobs when none is left")
+    for name, text in (("rm", _RM), ("stop", _STOP), ("retry", _RETRY)):
+        command = _add(several, name, text)
+        command.add_argument("ids", metavar="ID", nargs="+", type=number, help="a job's number")
+        if name == "retry":
+            add_flag(command, "--anew", "begin new experiments; those that it has begun stay")
+    logs = _add(several, "logs", _LOGS)
+    logs.add_argument("id", metavar="ID", type=number, help="a job's number")
+    add_flag(logs, "--stderr", "stderr instead of stdout")
+    logs.add_argument("-n", "--tail", type=number, metavar="N", help="only the last N lines")
+
+
+def with_list(arguments: list[str]) -> list[str]:
+    """The arguments with the command that a bare `holdfast queue` leaves out."""
+    if arguments[:1] != ["queue"] or arguments[1:2] not in ([], ["--json"], ["--queue"]):
+        return arguments
+    return ["queue", "ls", *arguments[1:]]
+
+
+def _add(several: Any, name: str, text: str) -> argparse.ArgumentParser:
+    command = add_command(several, name, text)
+    command.add_argument(
+        "--queue",
+        metavar="DIR",
+        help="the queue's folder (default: HOLDFAST_QUEUE, or ~/.local/share/holdfast/queue)",
+    )
+    command.set_defaults(path=None)
+    return command
+
+
+def _add_add(several: Any) -> None:
+    command = _add(several, "add", _ADD)
+    command.add_argument("--name", help="default: the script's name")
+    command.add_argument("--dir", metavar="DIR", help="default: the current directory")
+    command.add_argument(
+        "--cpus",
+        type=_at_least_one,
+        metavar="N",
+        help="CPUs that the job waits for and holds as a whole; without this and --gpus its "
+        "trials share the machine, each with what it asks for",
+    )
+    command.add_argument("--gpus", type=number, metavar="N", help="the same for GPUs")
+    command.add_argument(
+        "words",
+        metavar="COMMAND",
+        nargs=argparse.REMAINDER,
+        help="the command and its arguments; after -- if it begins with a dash",
+    )
+
+
+def _at_least_one(text: str) -> int:
+    found = number(text)
+    if not found:
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return found

@@ -77,12 +77,15 @@ def _fit(opened: OpenedSweep, given: argparse.Namespace) -> ResultGrid:
 
 def _ended(opened: OpenedSweep, settings: Settings) -> LocatedExperiment | None:
     """The experiment of this name, if all its trials have ended; None if some have failed that
-    would run again, since the command has changed."""
+    would run again, since the command has changed, and if the file asks for another number of
+    trials, which fit() refuses."""
     try:
         found = find(opened.path, settings, os.environ)
     except ExperimentNotFound:
         return None
     condition = found.condition(time.time())
+    if found.machine.spec.num_samples != opened.sweep.tune.num_samples:
+        return None
     if condition is Condition.ERRORED and found.read.layout is not None:
         file = TunerFile(found.read.layout.tuner, trusted=False)
         return None if has_changed(opened.sweep.trainable, file) else found

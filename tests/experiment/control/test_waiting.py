@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.experiment.control.run import Run
-from holdfast.experiment.control.signals import StopSignals
+from holdfast.experiment.control.watch import StopSignals
 from holdfast.scheduler.machine import Machine
 
 LONG_S = 300.0

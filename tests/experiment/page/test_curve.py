@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.experiment.page.curve import Point, Wanted, add_lines, add_table, thinned
 from holdfast.experiment.page.entries import Entries
-from holdfast.experiment.page.recent import Recent
+from holdfast.experiment.page.folding import Recent
 from holdfast.experiment.page.values import cells, json_value
 from holdfast.experiment.results.varied_parameters import varied_names
 from holdfast.trial.search_space.description import describe

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.experiment.control.ending import lacking
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.projector import projector as projectors
-from holdfast.experiment.projector.incomplete import lacking
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.projector.trial_files import TrialFiles
 from holdfast.experiment.records.journal_writer import JournalWriter

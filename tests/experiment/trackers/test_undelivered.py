@@ -13,7 +13,7 @@ from holdfast.experiment.trackers.delivery import (
     encode_state,
 )
 from holdfast.experiment.trackers.job import TrackerJob
-from holdfast.experiment.trackers.undelivered import as_text, list_missing, undelivered
+from holdfast.experiment.trackers.supervisor import as_text, list_missing, undelivered
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
 SPEC = TrialSpec(trial_id="a_0", index=0, name="train_a_0", dirname="d", config={})

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.worker.output import stream as output_stream
-from holdfast.experiment.worker.output.echo import LineEcho
-from holdfast.experiment.worker.output.stream import OutputStream
+from holdfast.experiment.worker.output import capture as output_stream
+from holdfast.experiment.worker.output.capture import LineEcho, OutputStream
 
 
 class Shown:

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.runtime import interpreter, local_launcher, process_exits, service
-from holdfast.runtime.warm import awaited_exit, client, pending_launches
+from holdfast.runtime.warm import client, pending_launches
 from holdfast.runtime.wire import Message
 from tests.rig.trackers.fake_tracker import FakeTracker
 
@@ -53,7 +53,7 @@ def staying(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 
     for module in (service, client):
         monkeypatch.setattr(module, "start_child", started)
-    for module in (process_exits, local_launcher, client, awaited_exit):
+    for module in (process_exits, local_launcher, client):
         monkeypatch.setattr(module, "EXIT_DEADLINE_S", PATIENCE_S)
     monkeypatch.setattr(process_exits, "_pidfd", pidfd)
     yield wanted
@@ -120,14 +120,14 @@ def test_a_worker(
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "0.2")
     monkeypatch.setattr(local_launcher.LocalLauncher, "_on_message", deaf)
     monkeypatch.setattr(local_launcher, "survives", lambda pid: True)
-    monkeypatch.setattr(awaited_exit, "LEFT_AFTER_S", math.inf)
+    monkeypatch.setattr(local_launcher, "LEFT_AFTER_S", math.inf)
     answered: list[int] = []
     judge = pending_launches.PendingLaunches.answered
 
     def answers(self: pending_launches.PendingLaunches, token: int) -> None:
         answered.append(token)
         judge(self, token)
-        monkeypatch.setattr(awaited_exit, "LEFT_AFTER_S", 0.0)
+        monkeypatch.setattr(local_launcher, "LEFT_AFTER_S", 0.0)
 
     monkeypatch.setattr(pending_launches.PendingLaunches, "answered", answers)
     (result,) = fits(tmp_path)
