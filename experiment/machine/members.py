@@ -131,12 +131,22 @@ class MachineFolder:
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Nobody else changes anything meanwhile."""
-        self._ensure()  # a cleaner of old temporary files may have removed it
-        descriptor = os.open(self.path / "mutex", _FILE, 0o600)
+        descriptor = self._locked()
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
+            os.close(descriptor)
+
+    def _locked(self) -> int:
+        """The locked mutex. A cleaner of old temporary files may remove it, and the folder, while
+        this process waits for it: then others lock a new one."""
+        while True:
+            self._ensure()
+            descriptor = os.open(self.path / "mutex", _FILE, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(self.path / "mutex")):
+                    return descriptor
             os.close(descriptor)
 
     def seen(self) -> list[Seen]:

@@ -130,8 +130,9 @@ def test_a_file_that_no_version_has_written_is_passed_over(machine: Machine) -> 
 
 def test_what_a_cleaner_of_old_files_removes_is_written_again(machine: Machine) -> None:
     a, b = machine.starts("a", cpus=1), machine.starts("b", cpus=1)
-    for path in machine.folder.path.iterdir():
-        path.unlink(missing_ok=True)  # they write at the same time
+    with machine.folder.changing():  # nobody writes meanwhile: what is new is no old file
+        for path in machine.folder.path.iterdir():
+            path.unlink(missing_ok=True)
     a.ask()
     a.gets()
     b.ask()
@@ -141,9 +142,10 @@ def test_what_a_cleaner_of_old_files_removes_is_written_again(machine: Machine) 
 @pytest.mark.parametrize("left", [".alive", ".bell", ".json"])
 def test_it_is_written_again_beside_what_a_cleaner_has_left(machine: Machine, left: str) -> None:
     a = machine.starts("a", cpus=1)
-    for path in machine.folder.path.iterdir():
-        if path.suffix != left:
-            path.unlink(missing_ok=True)
+    with machine.folder.changing():
+        for path in machine.folder.path.iterdir():
+            if path.suffix != left:
+                path.unlink(missing_ok=True)
     a.ask()
     a.gets()
 
