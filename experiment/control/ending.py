@@ -234,16 +234,13 @@ def lacking(layout: Layout, trials: Iterable[Trial]) -> str:
     folders = [trial.spec.dirname for trial in trials if not _has_newest_row(layout, trial)]
     if not folders:
         return ""
+    trials_text = counted(len(folders), "trial", "trials")
     return (
-        f"{RESULTS} and the other files of {_count(len(folders))} are missing or incomplete: "
+        f"{RESULTS} and the other files of {trials_text} are missing or incomplete: "
         f"{listed(folders, _SHOWN)}. The journal has every row. To write the files from "
         f"it, restore the experiment or run "
         f"{holdfast_command('doctor', 'repair', str(layout.root))}"
     )
-
-
-def _count(trials: int) -> str:
-    return f"{trials} trial{'s' * (trials != 1)}"
 
 
 def _has_newest_row(layout: Layout, trial: Trial) -> bool:

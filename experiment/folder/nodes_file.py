@@ -94,7 +94,7 @@ def encode(news: NodesNews) -> bytes:
 
 
 def parse(data: bytes) -> NodesNews:
-    """What the file says. Raises ValueError."""
+    """The content of the file, checked. Raises ValueError."""
     try:
         found: NodesNews = decode(NodesNews, parse_table(data))
     except UnreadableRecord as error:
@@ -105,7 +105,7 @@ def parse(data: bytes) -> NodesNews:
 
 
 def read_news(place: Layout | Location) -> NodesNews:
-    """What was written last, on this machine or in storage.
+    """The content that was written last, on this machine or in storage.
 
     Empty if there is nothing, or if they cannot be read: everything else is in the records.
     """

@@ -28,6 +28,7 @@ from holdfast.experiment.machine.fair_share import Claim, Sharer, Wish
 from holdfast.forked import close_in_children
 from holdfast.names import printable
 from holdfast.syncer.files.durable import replace_file
+from holdfast.syncer.files.regular import is_at
 from holdfast.syncer.stores.plain_files import parse_table, read_small
 from holdfast.syncer.uploader.lock_holder import Holder
 from holdfast.trial.bounds import Count
@@ -144,9 +145,8 @@ class MachineFolder:
             self._ensure()
             descriptor = os.open(self.path / "mutex", _FILE, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(self.path / "mutex")):
-                    return descriptor
+            if is_at(self.path / "mutex", descriptor):
+                return descriptor
             os.close(descriptor)
 
     def seen(self) -> list[Seen]:

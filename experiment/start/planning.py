@@ -93,8 +93,8 @@ _OF_LIBRARIES = frozenset({"eval_metric", "metric"})
 def resumed_by(location: Location, settings: Settings, trainable: Any) -> str:
     """What resumes the run in a shell; "" in a notebook, and where a shell cannot pass what it
     needs: a filesystem object, or a trainable that may not be in tuner.pkl as a whole."""
-    cannot = in_notebook() or settings.debug or location.kind == "given"
-    cannot = cannot or wrap.is_in_memory(trainable)
+    is_partly_here = location.kind == "given" or wrap.is_in_memory(trainable)
+    cannot = in_notebook() or settings.debug or is_partly_here
     return "" if cannot else resume_command(location.public)
 
 
@@ -309,7 +309,7 @@ def _was_finished(
         errored = config if request.resumes else f"{way}_errored=True"
         options = retry_options(failed, name_for_shell(request.trainable))
         can = resumed_by(place.location, settings, request.trainable)
-        shell = "" if not can else f" or {resume_command(place.location.public, *options)}"
+        shell = f" or {resume_command(place.location.public, *options)}" if can else ""
         why += f" ({trials} failed; {call.format(errored)}{shell} retries)"
     return f"{place.name} was finished{why}: its results are returned as they are"
 

@@ -12,8 +12,9 @@ from holdfast.dataclass import dataclass
 from holdfast.described import Construction
 from holdfast.experiment.callbacks.callback import LoggerCallback
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
+from holdfast.experiment.progress.stop_reasons import stop_reason
 from holdfast.experiment.trackers.delivery import RetryDelays
-from holdfast.trial.trial import Status, StopReason, Trial
+from holdfast.trial.trial import StopReason, Trial
 
 # Errors that mean a fault of the arguments rather than of the service.
 _MISTAKES: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError,
@@ -64,10 +65,7 @@ class TrackedTrial(TrialView):
     @property
     def stop_reason(self) -> str:
         """Why the trial has ended, as in `Result.stop_reason`; "interrupted" if it has not."""
-        if self._trial.status is Status.ERROR:
-            return StopReason.FAILED.value
-        stop = self._trial.stop
-        return (StopReason.INTERRUPTED if stop is None else stop.reason).value
+        return (stop_reason(self._trial, is_live=False) or StopReason.INTERRUPTED).value
 
 
 def _with_tracked(hook: Callable[..., None]) -> Callable[..., None]:

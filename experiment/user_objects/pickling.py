@@ -14,6 +14,7 @@ from types import CodeType
 from typing import Any, ClassVar, Final
 
 from holdfast.forked import children_end_here
+from holdfast.runtime.objects.mapped import pickled
 from holdfast.runtime.safe_text import named
 from holdfast.trial.errors import TuneError
 from holdfast.trial.values import Opaque, Path, fold_values, key_name, replace_leaves
@@ -127,14 +128,10 @@ def pickles(value: object) -> bool:
 
 
 def pickled_size(value: object) -> int:
-    """About how many bytes a pickle of it takes; 0 if it cannot be pickled."""
-    nbytes = getattr(value, "nbytes", None)  # arrays, tensors and Arrow tables have it
-    if isinstance(nbytes, int):
-        return nbytes
-    import cloudpickle
-
+    """About how many bytes a pickle of it takes; 0 if it cannot be pickled. Copies no arrays."""
     try:
-        return len(cloudpickle.dumps(value))
+        with children_end_here():
+            return pickled(value).file_bytes
     except Exception:  # whatever the error, no pickle takes any bytes
         return 0
 

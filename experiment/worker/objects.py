@@ -17,8 +17,8 @@ from importlib import import_module
 from typing import Any, Final, overload
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
-from holdfast.forked import children_end_here, close_in_children
+from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of, pickled_size
+from holdfast.forked import close_in_children
 from holdfast.runtime.objects import mapped, object_folder
 from holdfast.syncer.files.boot import boot_id
 from holdfast.trial.domains import Categorical
@@ -208,7 +208,9 @@ class Parameters(dict[str, Any]):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Parameters:
-        return cls(values, [name for name, value in values.items() if _is_large(value)])
+        return cls(
+            values, [name for name, one in values.items() if pickled_size(one) >= LARGE_BYTES]
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         refs = {name: ref for name in self.large if (ref := self._ref(name)) is not None}
@@ -229,14 +231,6 @@ def parameters(small: Mapping[str, Any], refs: Mapping[str, ObjectRef]) -> Param
     """The function in pickled Parameters. Raises ObjectLost."""
     large = {name: _read(ref, is_own=True) for name, ref in refs.items()}
     return Parameters({**small, **large}, large)
-
-
-def _is_large(value: Any) -> bool:
-    try:
-        with children_end_here():
-            return mapped.pickled(value).file_bytes >= LARGE_BYTES
-    except Exception:  # a user's __reduce__ may raise anything; who pickles it says which part
-        return False
 
 
 # The folder on a node of a cluster with the copies of the script's objects.

@@ -190,7 +190,7 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
 
 
 def is_in_memory(trainable: Any) -> bool:
-    """Whether `with_parameters` has bound it to a large value, which ends with this process."""
+    """True if `with_parameters` has bound it to a large value, which ends with this process."""
     return getattr(trainable, _IN_MEMORY, False) is True
 
 

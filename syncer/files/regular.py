@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from typing import BinaryIO
 
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -24,6 +25,13 @@ _KINDS = (
 
 class NotRegular(OSError):
     """The name belongs to something other than a regular file; the message says what."""
+
+
+def is_at(path: str | os.PathLike[str], descriptor: int) -> bool:
+    """True if the path still names the open file."""
+    with suppress(OSError):
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    return False
 
 
 def regular_descriptor(path: str | os.PathLike[str], flags: int, mode: int = _MODE) -> int:

@@ -20,7 +20,7 @@ from holdfast.forked import close_in_children
 from holdfast.syncer.checkpoint.reading import LOCK_WORKERS
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.files.durable import opened
-from holdfast.syncer.files.regular import regular_descriptor
+from holdfast.syncer.files.regular import is_at, regular_descriptor
 from holdfast.syncer.uploader.lock_holder import (
     Holder,
     holder_of,
@@ -65,7 +65,7 @@ class ExperimentLock:
         self._fd = _open(path)
         try:
             self._take(deadline_s)
-            if not _is_at(path, self._fd):
+            if not is_at(path, self._fd):
                 raise self._locked("the experiment was removed meanwhile")
             self._wait_for_workers(deadline_s)
             if is_mirror and (original := original_of(path, self._fd)):
@@ -183,13 +183,6 @@ def check_ownership(path: Path, descriptor: int, said: bytes) -> None:
     if not _locks(descriptor) or os.pread(descriptor, 1 << 16, 0) != said:
         who = kernels_holder_of(path) or str(Holder.read(descriptor))
         raise _lost(path, f"{who} has taken it")
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether the path still names the open file."""
-    with suppress(OSError):
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    return False
 
 
 def _lost(path: Path, cause: str) -> LockLost:

@@ -283,11 +283,11 @@ class UserScript:
     def left(self, within_s: float = _ENDS_WITHIN_S) -> list[Process]:
         """The processes that still live after this many seconds."""
         ends_by = time.monotonic() + within_s
-        seen = [True, True]
+        empty_looks = 0
         # Neither a process that is just exiting nor one whose program is just being replaced
         # (execve) is seen. So an empty look counts once the former are gone, and if the next look
         # is empty, too.
-        while any(seen[-2:]):
+        while empty_looks < 2:
             found = self.processes()
             left_s = ends_by - time.monotonic()
             if found and left_s <= 0:
@@ -296,7 +296,7 @@ class UserScript:
                 process.ends(left_s)
                 os.close(process.pidfd)
             _wait_for_exiting()
-            seen.append(bool(found))
+            empty_looks = 0 if found else empty_looks + 1
         return []
 
     def notes(self) -> list[dict[str, Any]]:

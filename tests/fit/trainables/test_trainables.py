@@ -17,8 +17,8 @@ MEGABYTE = 1 << 20
 
 
 def memory_kib(address: int) -> tuple[int, int]:
-    """How much of this part of memory is resident, and how much of that is this process's alone,
-    in KiB."""
+    """The resident size of this part of memory, and the part of it that only this process has, in
+    KiB."""
     found = {"Rss:": 0, "Anonymous:": 0}
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
