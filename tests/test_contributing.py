@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is right: the files that it names exist, and its recipes work."""
+"""CONTRIBUTING.md and docs/adding.md are right: the files that they name exist, and the recipes work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from textwrap import indent
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+RECIPES = (ROOT / "docs/adding.md").read_text()
+TEXT = (ROOT / "CONTRIBUTING.md").read_text() + RECIPES
 ROOMS = ["experiment", "runtime", "scheduler", "syncer", "trial"]
 TOLD = re.compile(r"[Hh]ere\s+`([\w/]+\.py)`")
 BLOCK = re.compile(r"(.*?)^```python\n(.*?)^```$", re.S | re.M)
@@ -55,7 +56,7 @@ def recipes() -> tuple[dict[str, str], list[str]]:
     """The files that the recipes create, and the other blocks: a store's addition to
     `location.py`, an engine's settings, and its case in `engine_of`."""
     files, others = {}, []
-    for before, code in BLOCK.findall(TEXT):
+    for before, code in BLOCK.findall(RECIPES):
         named = TOLD.findall(before)
         if named:
             files[named[-1]] = code
@@ -69,7 +70,7 @@ def test_each_file_that_it_names_is_there() -> None:
     made, _ = recipes()
     made["docs/cluster-containers.md"] = ""
     assert {"scheduler/policy.py", "docs/design.md", "tests/promises/"} <= named
-    places = (ROOT, ROOT / "src" / "holdfast")
+    places = (ROOT, ROOT / "src" / "holdfast", ROOT / "docs")
     known = made.keys() | {"dist/"}
     assert [one for one in named - known if not any((p / one).exists() for p in places)] == []
 

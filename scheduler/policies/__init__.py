@@ -1,5 +1,5 @@
 """The ready-made trial schedulers, one per paper.
 
 Each is a subclass of `holdfast.scheduler.policy.TrialScheduler`; `median.py` is a short one to
-start with. CONTRIBUTING.md shows how to add one.
+start with. docs/adding.md shows how to add one.
 """
