@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md and docs/adding.md are right: the files that they name exist, and the recipes work."""
+"""CONTRIBUTING.md and docs/adding.md are right: their files exist, their recipes work."""
 
 from __future__ import annotations
 
