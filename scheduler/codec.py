@@ -11,10 +11,8 @@ from typing import Any, NamedTuple, cast, get_args
 from holdfast.names import shown
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.policy import Answers, Decision
-from holdfast.trial.bounds import LATEST_S
-from holdfast.trial.decoding import decode as build
-from holdfast.trial.errors import UnreadableRecord
-from holdfast.trial.fields import to_fields
+from holdfast.schema import LATEST_S, UnreadableRecord, to_fields
+from holdfast.schema import decode as build
 
 EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 DECISIONS: dict[str, type] = {kind.__name__: kind for kind in get_args(Decision)}

@@ -13,7 +13,17 @@ from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
-from holdfast.trial.bounds import Between, Count, Limit, Ordinal, PlainName, Sparse, Stored
+from holdfast.schema import (
+    DEEPEST,
+    Between,
+    Count,
+    Limit,
+    Ordinal,
+    PlainName,
+    Sparse,
+    Stored,
+    check_plain,
+)
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure, ProcessFailureKind
@@ -28,9 +38,7 @@ from holdfast.trial.events import (
     Started,
     Unread,
 )
-from holdfast.trial.nesting import DEEPEST
 from holdfast.trial.options import Options, SpaceParts, StopBounds
-from holdfast.trial.plain import check_plain
 from holdfast.trial.resources import Amounts, Bundles, NodeKind
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.tuning import Mode, ResumeType

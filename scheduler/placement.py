@@ -11,7 +11,7 @@ from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.kept import NotKept, Rare, TrialId
 from holdfast.scheduler.nodes.arranging import arrange, has_room, has_room_instead, serves
 from holdfast.scheduler.nodes.cluster import Cluster
-from holdfast.trial.bounds import Stored
+from holdfast.schema import Stored
 from holdfast.trial.resources import Allocation, Amounts, PlacementGroupFactory
 
 

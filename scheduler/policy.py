@@ -12,7 +12,7 @@ from holdfast.dataclass import dataclass
 from holdfast.described import Described
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.hooks import SchedulerHooks
-from holdfast.trial.bounds import Count
+from holdfast.schema import Count
 from holdfast.trial.encoding import Config
 from holdfast.trial.resources import Bundles
 from holdfast.trial.trial import Trial

@@ -21,6 +21,7 @@ from holdfast.scheduler.stopping import (
     supersede,
 )
 from holdfast.scheduler.verdict import Verdict
+from holdfast.schema import maker
 from holdfast.trial.absent import overruled
 from holdfast.trial.checkpoint import evolve_record
 from holdfast.trial.events import (
@@ -31,7 +32,6 @@ from holdfast.trial.events import (
     Saved,
     Unpaused,
 )
-from holdfast.trial.evolving import maker
 from holdfast.trial.lifecycle import forgiven
 from holdfast.trial.options import FOR_RAY
 from holdfast.trial.stopper import lookup, reaches

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from holdfast.names import listed
 from holdfast.scheduler.effects import AskScheduler, Commit, Effect, Warn
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec, Resumed, Suggested
 from holdfast.scheduler.nodes.cluster import Cluster
@@ -14,7 +15,6 @@ from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import budget_spent, end, fill_or_finish, observe
 from holdfast.trial.events import Interrupted, Reopened, TrialEvent, Unpaused
-from holdfast.trial.readable import listed
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve
 from holdfast.trial.tuning import ResumeType

@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from holdfast.plain_numbers import is_number
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig
-from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import lookup
 
 

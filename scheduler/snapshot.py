@@ -16,9 +16,7 @@ from holdfast.scheduler.kept import NOT_KEPT, Kept, TrialId
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.state import State
-from holdfast.trial.decoding import Decode, table_decoder
-from holdfast.trial.errors import UnreadableRecord
-from holdfast.trial.fields import Write, to_fields, writer_of
+from holdfast.schema import Decode, UnreadableRecord, Write, table_decoder, to_fields, writer_of
 from holdfast.trial.trial import Trial
 
 _PARTS = {"placement": Placement, "expected": Expected, "cluster": Cluster}

@@ -13,12 +13,10 @@ from holdfast.scheduler.kept import Kept, NotKept, Rare, TrialId
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
-from holdfast.trial.bounds import Count, Moment, Stored
+from holdfast.schema import Count, Moment, Stored, UnreadableRecord, to_fields
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.encoding import Config
-from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import TrialEvent, Unpaused
-from holdfast.trial.fields import to_fields
 from holdfast.trial.lifecycle import advance
 from holdfast.trial.trial import Status, Trial
 

@@ -27,6 +27,7 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.scheduler.retention import superseded
 from holdfast.scheduler.state import State
+from holdfast.schema import maker
 from holdfast.trial.events import (
     Changed,
     Cloned,
@@ -36,7 +37,6 @@ from holdfast.trial.events import (
     RungReached,
     StopOrdered,
 )
-from holdfast.trial.evolving import maker
 from holdfast.trial.trial import Origin, RungVisit, Status, Stop, StopReason, Trial
 
 RESUMABLE = get_args(ResumableReason)

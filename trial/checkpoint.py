@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.bounds import Count, NodeName, Ordinal
-from holdfast.trial.evolving import evolver
+from holdfast.schema import Count, NodeName, Ordinal, evolver
 
 
 class CheckpointUploadMode(StrEnum):

@@ -10,10 +10,9 @@ from typing import Any
 
 from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
-from holdfast.plain_numbers import made_of_numbers, plain_number
-from holdfast.trial.bounds import Limit
+from holdfast.plain_numbers import is_count, is_number, made_of_numbers, plain_number
+from holdfast.schema import Limit
 from holdfast.trial.errors import require
-from holdfast.trial.plain import is_count, is_number
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
 from holdfast.trial.stoppers import CombinedStopper

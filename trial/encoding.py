@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from holdfast.names import shown
-from holdfast.trial.bounds import Stored
+from holdfast.schema import DEEPEST, LEAVES, Stored, check_plain
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.nesting import DEEPEST
-from holdfast.trial.plain import LEAVES, check_plain
 from holdfast.trial.values import (
     SETS,
     Opaque,

@@ -8,7 +8,7 @@ from typing import Literal
 from holdfast.dataclass import dataclass
 from holdfast.errors import TuneError as TuneError
 from holdfast.names import printable
-from holdfast.trial.bounds import Count, NodeName
+from holdfast.schema import Count, NodeName, UnreadableRecord
 
 _SHOWN_CHARS = 200
 
@@ -29,13 +29,6 @@ class InvalidSearchSpace(TuneError, ValueError):
 
 class InvalidMetrics(TuneError, ValueError):
     """A reported value cannot be stored; the message names its key and type."""
-
-
-class UnreadableRecord(TuneError, ValueError):
-    """A record of the journal, or a snapshot, that this version of holdfast cannot read.
-
-    The message names the record, the field and the value.
-    """
 
 
 class ImpossibleRecord(UnreadableRecord):

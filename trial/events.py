@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.bounds import Count, Moment, Ordinal, PlainName
+from holdfast.schema import Count, Moment, Ordinal, PlainName
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory, Usage

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from holdfast.schema import evolver
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidTransition
 from holdfast.trial.events import (
@@ -40,7 +41,6 @@ from holdfast.trial.events import (
     Unpaused,
     Unread,
 )
-from holdfast.trial.evolving import evolver
 from holdfast.trial.trial import Budget, Place, Status, Stop, StopReason, Takeover, Trial, evolve
 from holdfast.trial.values import changed_tag, spread
 

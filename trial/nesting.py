@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.schema import DEEPEST
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.space import grid_values
 from holdfast.trial.values import Path, key_name
-
-# Readers of JSON and MessagePack fail at 500 to 1,000; a marked value takes two levels.
-DEEPEST = 100
 
 _CONTAINERS = (Mapping, list, tuple, set, frozenset)
 

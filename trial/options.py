@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from holdfast.names import inner_path, plain_name, shown
-from holdfast.trial.bounds import Stored
+from holdfast.plain_numbers import is_count
+from holdfast.schema import Stored, check_table, decode, truth
 from holdfast.trial.config import SyncConfig
-from holdfast.trial.decoding import decode, truth
-from holdfast.trial.plain import check_table, is_count
 from holdfast.trial.tuning import MODES
 
 # The option of a run that enforces the resource memory.

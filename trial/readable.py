@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
@@ -139,9 +139,3 @@ def _readable_by_method(value: Any) -> Any:
         if callable(getattr(type(value), method, None)):
             return readable(getattr(value, method)())
     return summarize(value)
-
-
-def listed(items: Sequence[str], most: int, mark: str = ", ") -> str:
-    """The first `most` items: `a, b, c and 4 more`."""
-    more = len(items) - most
-    return mark.join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

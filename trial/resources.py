@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
-from holdfast.plain_numbers import plain_number, takes_numbers
-from holdfast.trial.bounds import Between, Count, PlainName, Stored
+from holdfast.plain_numbers import is_number, plain_number, takes_numbers
+from holdfast.schema import Between, Count, PlainName, Stored, check_table
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.plain import check_table, is_number
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ALIASES = {"cpu": "CPU", "gpu": "GPU"}

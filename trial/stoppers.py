@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from holdfast.described import Construction
-from holdfast.plain_numbers import plain_number
+from holdfast.plain_numbers import is_number, plain_number
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import Stopper, lookup
 from holdfast.trial.tuning import MODES
 

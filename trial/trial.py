@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 from holdfast.dataclass import dataclass
 from holdfast.names import folder_name, plain_name
-from holdfast.trial.bounds import Count, FolderName, Moment, Ordinal, PlainName, Sparse
+from holdfast.schema import Count, FolderName, Moment, Ordinal, PlainName, Sparse, evolver
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure
-from holdfast.trial.evolving import evolver
 from holdfast.trial.resources import (
     ONE_CPU,
     Bundles,

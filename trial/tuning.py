@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import is_count
 from holdfast.trial.errors import require
-from holdfast.trial.plain import is_count
 from holdfast.unknown_keywords import explains_keywords, several_goals
 
 Mode = Literal["max", "min"]

@@ -22,8 +22,8 @@ from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.event_codec import read_events
 from holdfast.runtime.fleet.facts import detect_total
+from holdfast.schema import UnreadableRecord
 from holdfast.syncer.errors import redact
-from holdfast.trial.errors import UnreadableRecord
 
 _EVENTS: Final = 40
 _CAUSES: Final = 5

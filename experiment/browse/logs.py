@@ -17,11 +17,11 @@ from holdfast.experiment.folder.containment import check_folder
 from holdfast.experiment.folder.layout import ERROR, Layout, log_names_of, rank_log
 from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
 from holdfast.experiment.records.mirror_note import read_mirror
+from holdfast.names import listed
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.files.regular import open_regular
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.readable import listed
 from holdfast.trial.trial import Trial
 
 _SHOWN_IDS = 10

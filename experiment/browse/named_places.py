@@ -25,11 +25,11 @@ from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.records.mirror_note import is_mirror_of
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.names import listed
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.place import default_storage
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.readable import listed
 
 _SHOWN = 3
 

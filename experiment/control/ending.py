@@ -16,12 +16,12 @@ from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.names import listed
 from holdfast.runtime.process_exits import still_there, survives
 from holdfast.runtime.stopped import Watched
 from holdfast.syncer.files import threads
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
-from holdfast.trial.readable import listed
 from holdfast.trial.trial import Trial
 
 _FLUSH_AFTER_FAULT_S = 5.0

@@ -30,6 +30,7 @@ from holdfast.experiment.records.unrecorded_files import rows_until
 from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import recalled
+from holdfast.schema import UnreadableRecord
 from holdfast.syncer.files.durable import make_folder, write_atomic
 from holdfast.syncer.files.regular import open_regular, read_regular
 from holdfast.syncer.journal.cutting import name_aside
@@ -42,7 +43,7 @@ from holdfast.syncer.journal.journal import (
 )
 from holdfast.syncer.journal.segment import check_magic, framed
 from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.errors import InvalidTransition, UnreadableRecord
+from holdfast.trial.errors import InvalidTransition
 from holdfast.trial.trial import Trial, evolve
 
 

@@ -20,8 +20,8 @@ from holdfast.experiment.records.segments import Chapter
 from holdfast.scheduler.events import Event, Recalled
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import snapshot as plain_machine
+from holdfast.schema import UnreadableRecord
 from holdfast.syncer.journal.journal import Position
-from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import Reported, Started
 from holdfast.trial.trial import Trial
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import HEAD, Layout
+from holdfast.names import listed
 from holdfast.syncer.files.durable import REMOVED, is_leftover
-from holdfast.trial.readable import listed
 
 _SIMILAR = 3
 _SHOWN = 10

@@ -14,14 +14,11 @@ from collections.abc import Callable, Sequence
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import NODES, Layout
 from holdfast.experiment.folder.trial_folder import read_file
+from holdfast.schema import Count, Moment, PlainName, UnreadableRecord, decode, to_fields
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import replace_file
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import parse_table, read_small
-from holdfast.trial.bounds import Count, Moment, PlainName
-from holdfast.trial.decoding import decode
-from holdfast.trial.errors import UnreadableRecord
-from holdfast.trial.fields import to_fields
 
 _FORMAT = 1
 _EVERY_S = 5.0

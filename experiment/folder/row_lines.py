@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.plain_numbers import is_number
+from holdfast.schema import check_table
 from holdfast.syncer.stores.plain_files import parse_table
 from holdfast.trial.errors import TuneError
-from holdfast.trial.plain import check_table, is_number
 from holdfast.trial.stopper import lookup
 
 Row = dict[str, Any]

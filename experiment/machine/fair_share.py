@@ -18,7 +18,7 @@ from typing import Annotated
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import units
-from holdfast.trial.bounds import Between, Count
+from holdfast.schema import Between, Count
 from holdfast.trial.resources import Amounts
 
 _WHOLE = units(1)

@@ -27,14 +27,12 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.machine.fair_share import Claim, Sharer, Wish
 from holdfast.forked import close_in_children
 from holdfast.names import printable
+from holdfast.schema import Count, UnreadableRecord, decode, to_fields
 from holdfast.syncer.files.durable import replace_file
 from holdfast.syncer.files.regular import is_at
 from holdfast.syncer.stores.plain_files import parse_table, read_small
 from holdfast.syncer.uploader.lock_holder import Holder
-from holdfast.trial.bounds import Count
-from holdfast.trial.decoding import decode
-from holdfast.trial.errors import InvalidConfig, UnreadableRecord
-from holdfast.trial.fields import to_fields
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import Amounts
 
 FOLDER = "HOLDFAST_SHARE_DIR"

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 
 from holdfast.dataclass import dataclass
+from holdfast.names import listed
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.readable import listed
 
 # Above it, a folder with data was probably given by mistake.
 MOST_BYTES = 512 << 20

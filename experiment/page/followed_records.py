@@ -21,6 +21,7 @@ from holdfast.experiment.page.history import History
 from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.results.read_experiment import KeptRecords
 from holdfast.scheduler.machine import Machine
+from holdfast.schema import UnreadableRecord
 from holdfast.syncer.journal.journal import (
     MAGIC,
     Position,
@@ -34,7 +35,6 @@ from holdfast.syncer.journal.segment import takeovers
 from holdfast.syncer.journal.stretches import SegmentFile, segment_size
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock_holder import current_holder
-from holdfast.trial.errors import UnreadableRecord
 
 # How often the lock is asked whether a process runs the experiment.
 _HOLDER_S: Final = 2.0

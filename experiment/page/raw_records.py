@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from holdfast.trial.bounds import LATEST_S
+from holdfast.schema import LATEST_S
 
 
 class RawRecord(NamedTuple):

@@ -13,10 +13,10 @@ from holdfast.experiment.page.values import LONG, shortened
 from holdfast.experiment.progress.scheduler_facts import number
 from holdfast.experiment.progress.stop_reasons import short_name
 from holdfast.experiment.progress.wording import counted, duration
+from holdfast.names import listed
 from holdfast.runtime.exit_cause import short_cause
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.readable import listed
 
 _MOST: Final = 500
 _NAMED: Final = 5

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.experiment.progress.summary import NodesSummary, RankWait, Summary
 from holdfast.experiment.progress.wording import counted, duration, size
+from holdfast.names import listed
 from holdfast.runtime.exit_cause import short_cause
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.readable import listed
 from holdfast.trial.resources import NodeKind
 
 _SHOWN_NODES = 3

@@ -23,8 +23,7 @@ from holdfast.runtime import process_control
 from holdfast.runtime.holding import hold
 from holdfast.runtime.orphans import Orphans, children
 from holdfast.runtime.process_control import Title
-from holdfast.trial.decoding import decode
-from holdfast.trial.fields import to_fields
+from holdfast.schema import decode, to_fields
 
 # The time that the command of a runner that was killed has to end; its trials save what they have.
 ORPHANED_GRACE_S = 20.0

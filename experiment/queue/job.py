@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import Enum
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.bounds import Count, Moment
+from holdfast.schema import Count, Moment
 
 FORMAT = 1
 

@@ -16,11 +16,8 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.dataclass import dataclass
+from holdfast.schema import Count, PlainName, UnreadableRecord, decode, to_fields
 from holdfast.syncer.stores.plain_files import parse_table, read_small
-from holdfast.trial.bounds import Count, PlainName
-from holdfast.trial.decoding import decode
-from holdfast.trial.errors import UnreadableRecord
-from holdfast.trial.fields import to_fields
 
 # The variable that has the file's name. It is empty in workers: a fit() of a trial is not a job's.
 JOB = "HOLDFAST_JOB"

@@ -25,11 +25,10 @@ from typing import Self
 from holdfast.dataclass import dataclass
 from holdfast.experiment.machine.members import is_locked
 from holdfast.experiment.queue.job import FORMAT, Job, State
+from holdfast.schema import UnreadableRecord, decode, to_fields
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.stores.plain_files import parse_table, read_small
-from holdfast.trial.decoding import decode
-from holdfast.trial.errors import InvalidConfig, UnreadableRecord
-from holdfast.trial.fields import to_fields
+from holdfast.trial.errors import InvalidConfig
 
 FOLDER = "HOLDFAST_QUEUE"
 _MOST_BYTES = 16 << 20

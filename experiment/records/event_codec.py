@@ -12,9 +12,10 @@ from holdfast.scheduler.codec import Record, decode, encode
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Answers
+from holdfast.schema import UnreadableRecord
 from holdfast.syncer.journal.journal import START, Position, read
 from holdfast.syncer.journal.segment import HEADER, segment_name
-from holdfast.trial.errors import InvalidTransition, UnreadableRecord
+from holdfast.trial.errors import InvalidTransition
 
 _pack = msgpack.Packer(use_bin_type=True).pack
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.bounds import Count, Sparse
+from holdfast.schema import Count, Sparse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

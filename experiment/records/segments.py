@@ -12,6 +12,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.records.event_codec import unpack
 from holdfast.experiment.records.journal_start import BEGINS
+from holdfast.schema import UnreadableRecord
 from holdfast.syncer.journal.journal import MAGIC, Position, read_segment, segment_name, segments
 from holdfast.syncer.journal.reading import begins_at
 from holdfast.syncer.journal.segment import (
@@ -21,7 +22,6 @@ from holdfast.syncer.journal.segment import (
     takeovers,
 )
 from holdfast.syncer.journal.stretches import SegmentFile, segment_size
-from holdfast.trial.errors import UnreadableRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,14 +26,20 @@ from holdfast.experiment.records.journal_start import JournalStart, find_beginni
 from holdfast.names import shown
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.snapshot import snapshot
+from holdfast.schema import (
+    Count,
+    FolderName,
+    Moment,
+    Sparse,
+    Stored,
+    UnreadableRecord,
+    decode,
+    to_fields,
+)
 from holdfast.syncer.files.durable import fsync_dir, fsync_path, replace_file, write_atomic
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.journal.journal import Position, read_segment, segment_name
 from holdfast.syncer.stores.plain_files import parse_table, read_small
-from holdfast.trial.bounds import Count, FolderName, Moment, Sparse, Stored
-from holdfast.trial.decoding import decode
-from holdfast.trial.errors import UnreadableRecord
-from holdfast.trial.fields import to_fields
 from holdfast.trial.trial import Trial
 
 FORMAT = 1

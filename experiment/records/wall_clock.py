@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from holdfast.trial.bounds import LATEST_S
+from holdfast.schema import LATEST_S
 
 # Saved now, in case user code replaces `time.monotonic` later.
 _monotonic = time.monotonic

@@ -33,8 +33,8 @@ from holdfast.experiment.results.chance import (
     chance_of_ranks,
     largest_by_chance,
 )
+from holdfast.plain_numbers import is_number
 from holdfast.trial.errors import InvalidConfig, TuneError
-from holdfast.trial.plain import is_number
 
 ALGORITHMS = ("auto", "rank", "forest", "fanova")
 _FOLDS = 5

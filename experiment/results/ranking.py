@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.records.rows import columns_of
 from holdfast.lazy import PANDAS
+from holdfast.plain_numbers import is_number
 from holdfast.trial.errors import InvalidConfig, TuneError
-from holdfast.trial.plain import is_number
 from holdfast.trial.tuning import MODES
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.lazy import FrameworkMissing
 from holdfast.names import printable
 from holdfast.runtime.errors import RuntimeFault
+from holdfast.schema import UnreadableRecord
 from holdfast.syncer.errors import StorageError
 from holdfast.trial.errors import (
     ExperimentInUse,
     InvalidTransition,
     TuneError,
-    UnreadableRecord,
 )
 from holdfast.usable_process import fault_of_start, make_usable
 

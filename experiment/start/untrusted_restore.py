@@ -9,13 +9,13 @@ from typing import Any
 from holdfast.experiment.start.extension import difference, stop_text
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.tuner_file import NotTrusted, TunerFile, numbered
+from holdfast.names import listed
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import snapshot
+from holdfast.schema import to_fields
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.fields import to_fields
-from holdfast.trial.readable import listed
 from holdfast.trial.stoppers import text_of
 from holdfast.trial.tuning import TuneConfig
 

@@ -24,12 +24,12 @@ from holdfast.experiment.steering.orders import (
     WriteNote,
 )
 from holdfast.experiment.steering.socket import Refused
+from holdfast.names import listed
 from holdfast.scheduler import events
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.steering import refusal
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.readable import listed
 
 # So many events go into the journal with one write, and no report waits longer for them.
 _AT_A_TIME = 200

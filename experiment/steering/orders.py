@@ -12,10 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
-from holdfast.trial.bounds import Between, PlainName, Stored
-from holdfast.trial.decoding import decode as build
-from holdfast.trial.errors import InvalidConfig, UnreadableRecord
-from holdfast.trial.fields import to_fields
+from holdfast.schema import Between, PlainName, Stored, UnreadableRecord, to_fields
+from holdfast.schema import decode as build
+from holdfast.trial.errors import InvalidConfig
 
 LARGEST_FRAME = 1 << 20
 MOST_TRIALS = 10_000

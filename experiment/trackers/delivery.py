@@ -17,7 +17,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import hooks_for
 from holdfast.names import shown as shown_value
 from holdfast.scheduler.events import Event
-from holdfast.trial.decoding import decode
+from holdfast.schema import decode
 from holdfast.trial.trial import Status, Trial
 
 FORMAT: Final = 3

@@ -30,10 +30,10 @@ from holdfast.experiment.trackers.delivery import (
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.scheduler.events import Recalled
 from holdfast.scheduler.machine import Machine
+from holdfast.schema import UnreadableRecord
 from holdfast.syncer.files.durable import replace_file
 from holdfast.syncer.journal.journal import Position, segment_name
 from holdfast.syncer.stores.plain_files import read_json
-from holdfast.trial.errors import UnreadableRecord
 
 # A thousand rows of ten metrics; the batch is what a tracker sends in one request.
 _WINDOW_BYTES: Final = 1 << 18

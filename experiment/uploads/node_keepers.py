@@ -13,9 +13,9 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.uploads.host import UploadsHost
 from holdfast.experiment.uploads.questions import StorageQuestions
 from holdfast.late import Timer
+from holdfast.names import listed
 from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.trial.readable import listed
 
 # A node's keeper starts a process, and looks for the storage for half a minute.
 SEEN_WITHIN_S = 120.0

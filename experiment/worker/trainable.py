@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.session import running
+from holdfast.plain_numbers import is_count
 from holdfast.runtime.fleet.facts import node_ip
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import TuneError
-from holdfast.trial.plain import is_count
 
 # Holds the dict that save_checkpoint() may return instead of writing files.
 STATE_FILE = "trainable_state.pkl"

@@ -262,8 +262,8 @@ class TrialActor:
 
     def _host_message(self, message: Message) -> None:
         match message:
-            case _ if claims.is_known(message):  # nearly all, and the patterns take longer
-                self._on_said(claims.read(message))
+            case _ if claims.MESSAGES.knows(message):  # nearly all, and the patterns take longer
+                self._on_said(claims.MESSAGES.read(message))
             case ["imported", names, took_s]:
                 self._host.launcher.learn(*checked(names, took_s))
             case ["unread", lines] if type(lines) is int and 0 < lines < 1 << 40:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from functools import cache
 from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.metrics import DEEPEST, LONGEST_LIST, LONGEST_TEXT
 from holdfast.names import shown
 from holdfast.runtime import safe_text
-from holdfast.runtime.wire import Message
-from holdfast.trial.bounds import Between, Count, Stored
+from holdfast.schema import Between, Count, Messages, Stored, decode
 from holdfast.trial.checkpoint import CheckpointRecord, Validation, evolve_record
-from holdfast.trial.decoding import decode, row_decoder
 from holdfast.trial.errors import Failure
 
 # A checkpoint's number may skip a few folders that readers hold, and those of the script's own.
@@ -188,32 +185,16 @@ class AttemptRaised:
 WorkerMessage = (
     WorkerStarted | WorkerReport | WorkerSaved | WorkerOutput | AttemptOver | AttemptRaised
 )
-_KINDS: dict[str, type] = {
-    "started": WorkerStarted,
-    "report": WorkerReport,
-    "saved": WorkerSaved,
-    "log": WorkerOutput,
-    **dict.fromkeys(("returned", "pruned", "stopped", "preempted", "unfit"), AttemptOver),
-    "raised": AttemptRaised,
-}
-
-
-def is_known(message: Message) -> bool:
-    """Whether `read` knows this kind of message."""
-    return message[0] in _KINDS
-
-
-def read(message: Message) -> WorkerMessage:
-    """The typed message. Its first item is the name; the others are the fields in order."""
-    kind = _KINDS.get(message[0])
-    if kind is None:
-        raise ValueError("unknown")
-    said: WorkerMessage = _decoder_of(kind)(message)
-    return said
-
-
-# Compiled with the first message of each kind: all six would delay the first report by 4 ms.
-_decoder_of = cache(row_decoder)
+MESSAGES = Messages(
+    {
+        "started": WorkerStarted,
+        "report": WorkerReport,
+        "saved": WorkerSaved,
+        "log": WorkerOutput,
+        **dict.fromkeys(("returned", "pruned", "stopped", "preempted", "unfit"), AttemptOver),
+        "raised": AttemptRaised,
+    }
+)
 
 
 def checkpoint(plain: object) -> CheckpointRecord:

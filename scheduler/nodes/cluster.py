@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity, Level, units
 from holdfast.scheduler.kept import NotKept, Rare
-from holdfast.trial.bounds import Count, Moment
+from holdfast.schema import Count, Moment
 from holdfast.trial.resources import Allocation, Amounts, NodeKind, Place, PlacementGroupFactory
 
 _IN_EVERY_INDEX = frozenset({"CPU", "GPU"})

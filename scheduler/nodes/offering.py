@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from holdfast.names import listed
 from holdfast.scheduler.nodes.arranging import has_room
 from holdfast.scheduler.nodes.cluster import Cluster
-from holdfast.trial.readable import listed
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 
 _NO_LIMIT = 1_000_000

@@ -23,8 +23,8 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     View,
 )
+from holdfast.schema import maker
 from holdfast.trial.errors import require
-from holdfast.trial.evolving import maker
 from holdfast.trial.trial import Trial
 
 # Four of ten reports reach a rung, if values are random.

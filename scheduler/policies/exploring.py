@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import is_number
 from holdfast.scheduler.chance import Chance
 from holdfast.trial.domains import (
     Categorical,
@@ -19,7 +20,6 @@ from holdfast.trial.domains import (
     below,
 )
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.plain import is_number
 from holdfast.trial.search_space.sample_spec import Spec
 from holdfast.trial.space import has_user_code, is_grid
 from holdfast.trial.values import is_plain, key_name, unwrap_scalar

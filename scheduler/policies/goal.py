@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeGuard
 
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import is_number
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policy import (
     Abort,
@@ -22,7 +23,6 @@ from holdfast.scheduler.policy import (
 from holdfast.scheduler.state import row_of
 from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.errors import InvalidConfig, require
-from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Trial
 from holdfast.trial.tuning import MODES

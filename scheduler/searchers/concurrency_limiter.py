@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from holdfast.plain_numbers import is_count
 from holdfast.scheduler.searchers.searcher import Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, require
-from holdfast.trial.plain import is_count
 
 _End = tuple[dict[str, Any] | None, bool]
 

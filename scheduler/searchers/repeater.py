@@ -8,10 +8,10 @@ from dataclasses import field
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import is_number
 from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
 

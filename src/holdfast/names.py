@@ -8,6 +8,7 @@ is decoded, with these functions only, and text from outside is escaped before i
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 _LONGEST_BYTES = 255
@@ -132,3 +133,9 @@ def shown(value: Any) -> str:
     if kind in (list, tuple, dict, set, frozenset):
         return f"a {kind.__name__} of {len(value)}"
     return f"a {kind.__name__}"
+
+
+def listed(items: Sequence[str], most: int, mark: str = ", ") -> str:
+    """The first `most` items: `a, b, c and 4 more`."""
+    more = len(items) - most
+    return mark.join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -25,9 +25,9 @@ from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.nodes.cluster import Cluster, FormerNode, Node
 from holdfast.scheduler.policy import Decision
 from holdfast.scheduler.snapshot import snapshot
+from holdfast.schema import UnreadableRecord
 from holdfast.testing.rehearsal import Rehearsal, facts, trial_spec
 from holdfast.trial.config import CheckpointConfig, FailureConfig
-from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.resources import ONE_CPU, NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Origin, Status
 from tests.rig.scheduler.samples import DECISIONS, EVENTS

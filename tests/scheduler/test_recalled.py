@@ -13,9 +13,8 @@ from holdfast.scheduler.events import Recalled, Resumed, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.snapshot import recalled, snapshot
+from holdfast.schema import DEEPEST, UnreadableRecord
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
-from holdfast.trial.errors import UnreadableRecord
-from holdfast.trial.nesting import DEEPEST
 from holdfast.tune.schedulers import (
     ASHAScheduler,
     HyperBandScheduler,

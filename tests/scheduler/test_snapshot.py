@@ -10,8 +10,8 @@ from holdfast.scheduler.kept import NOT_KEPT
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.state import State
+from holdfast.schema import UnreadableRecord
 from holdfast.testing.rehearsal import NOT_IN_SNAPSHOTS, Rehearsal
-from holdfast.trial.errors import UnreadableRecord
 
 # Derived while trials are added.
 DERIVED = {"folders", "clones"}

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.metrics import plain_metrics
-from holdfast.trial.bounds import Count, FolderName, Limit, Moment
-from holdfast.trial.decoding import decode
-from holdfast.trial.errors import InvalidMetrics, UnreadableRecord
-from holdfast.trial.nesting import DEEPEST
-from holdfast.trial.plain import check_plain
+from holdfast.schema import (
+    DEEPEST,
+    Count,
+    FolderName,
+    Limit,
+    Moment,
+    UnreadableRecord,
+    check_plain,
+    decode,
+)
+from holdfast.trial.errors import InvalidMetrics
 
 
 class Colour(StrEnum):

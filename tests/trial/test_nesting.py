@@ -10,8 +10,9 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.worker.metrics import plain_metrics
+from holdfast.schema import DEEPEST
 from holdfast.trial.errors import InvalidMetrics, InvalidSearchSpace
-from holdfast.trial.nesting import DEEPEST, nesting_fault
+from holdfast.trial.nesting import nesting_fault
 from holdfast.trial.search_space.variants import Space
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.trial.decoding import decode
-from holdfast.trial.errors import InvalidConfig, UnreadableRecord
+from holdfast.schema import UnreadableRecord, decode
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import (
     ONE_CPU,
     PlacementGroupFactory,

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from holdfast.names import shown
+from holdfast.schema import check_table
 from holdfast.trial.absent import near_text
 from holdfast.trial.domains import Categorical, Random, below, same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.plain import check_table
 from holdfast.trial.search_space.compiler import compile_space
 from holdfast.trial.search_space.spaces import overlaid, searched_in
 from holdfast.trial.search_space.variants import Variant

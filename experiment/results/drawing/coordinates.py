@@ -19,7 +19,7 @@ from holdfast.experiment.results.drawing.canvas import (
     format_label,
     say_instead,
 )
-from holdfast.trial.plain import is_number
+from holdfast.plain_numbers import is_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

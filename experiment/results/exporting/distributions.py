@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.plain import is_number
+from holdfast.plain_numbers import is_number
 
 # Types that Optuna keeps as categories; values of other types become text.
 SIMPLE = (type(None), bool, int, float, str)

@@ -23,8 +23,8 @@ from holdfast.experiment.worker.command.words import (
     unused,
 )
 from holdfast.experiment.worker.session import current
+from holdfast.plain_numbers import is_number
 from holdfast.trial.errors import InvalidConfig, require
-from holdfast.trial.plain import is_number
 from holdfast.trial.resources import PlacementGroupFactory, request
 
 # A file of the command with more bytes counts as unchanged.

@@ -13,11 +13,10 @@ from typing import Any, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.metrics import plain_metrics
-from holdfast.plain_numbers import made_of_numbers
+from holdfast.plain_numbers import is_number, made_of_numbers
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import Validation
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
-from holdfast.trial.plain import is_number
 
 
 class ValidationFn(Protocol):

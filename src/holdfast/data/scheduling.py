@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
+from holdfast.names import listed
 from holdfast.plain_numbers import takes_numbers
-from holdfast.trial.readable import listed
 
 P = ParamSpec("P")
 T = TypeVar("T")

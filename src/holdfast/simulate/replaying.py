@@ -14,7 +14,7 @@ from holdfast.experiment.control.proposing.naming import Naming
 from holdfast.experiment.control.proposing.proposer import Proposer
 from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.user_objects.placeholders import config_without_code
-from holdfast.plain_numbers import takes_numbers
+from holdfast.plain_numbers import is_number, takes_numbers
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.simulate.comparison import Replay
@@ -24,7 +24,6 @@ from holdfast.simulate.study import NO_FAULTS, keeping_little, play, policy_of
 from holdfast.simulate.trace import Sink
 from holdfast.simulate.worker import Scene, Training
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.plain import is_number
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from holdfast.trial.trial import Trial
 from holdfast.trial.tuning import Mode

@@ -30,6 +30,7 @@ from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclose
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.published import read_head
 from holdfast.experiment.records.recovery import recover
+from holdfast.schema import UnreadableRecord
 from holdfast.syncer.artifacts.stored_index import LocalIndex, read_listing
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.errors import ManifestMismatch, StorageRefused
@@ -39,7 +40,7 @@ from holdfast.syncer.journal.segment import HEADER, MAGIC, segment_name
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import parse_json, read_note, read_small
 from holdfast.syncer.stores.store import ObjectInfo
-from holdfast.trial.errors import TuneError, UnreadableRecord
+from holdfast.trial.errors import TuneError
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.storage.stores import MemoryStore, Place
 

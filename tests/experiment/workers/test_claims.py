@@ -38,7 +38,7 @@ ODD: list[Any] = [
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message[0])
 def test_a_message_has_its_fields_in_order(message: list[Any]) -> None:
-    said = claims.read(message)
+    said = claims.MESSAGES.read(message)
     first, second, *_ = (getattr(said, name) for name in type(said).__dataclass_fields__)
     assert [first, second] == message[:2]
 
@@ -48,10 +48,10 @@ def test_whatever_stands_in_a_field_it_is_read_or_refused(message: list[Any]) ->
     for at in range(1, len(message)):
         for odd in ODD:
             with suppress(ValueError):
-                claims.read([*message[:at], odd, *message[at + 1 :]])
+                claims.MESSAGES.read([*message[:at], odd, *message[at + 1 :]])
     for other in (message[:-1], [*message, 1]):
         with pytest.raises(ValueError, match="must be a list of"):
-            claims.read(other)
+            claims.MESSAGES.read(other)
 
 
 @pytest.mark.parametrize(
@@ -77,29 +77,29 @@ def test_what_no_worker_reports_is_refused_by_the_name_of_its_field(
     message = [*MESSAGES[1]]
     message[at] = value
     with pytest.raises(ValueError, match=told):
-        claims.read(message)
+        claims.MESSAGES.read(message)
 
 
 @pytest.mark.parametrize("name", ["retired", "", "Report"])
 def test_a_message_of_another_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="unknown"):
-        claims.read([name, 1])
+        claims.MESSAGES.read([name, 1])
 
 
 @pytest.mark.parametrize("kind", ["lost", "memory", "stopper", "checkpoint", "gone", None])
 def test_a_worker_tells_only_of_failures_of_code(kind: Any) -> None:
     with pytest.raises(ValueError, match="kind must be one of user, setup"):
-        claims.read(["raised", 1, asdict(FAILURE) | {"kind": kind}])
+        claims.MESSAGES.read(["raised", 1, asdict(FAILURE) | {"kind": kind}])
 
 
 def test_a_stream_is_one_of_two() -> None:
     with pytest.raises(ValueError, match="stream must be one of stdout, stderr, not 'stdin'"):
-        claims.read(["log", "stdin", "x"])
+        claims.MESSAGES.read(["log", "stdin", "x"])
 
 
 def test_the_controllers_pid_and_node_count_and_long_text_is_shortened() -> None:
     plain = asdict(FAILURE) | {"pid": -7, "node": ["mine"], "message": "x" * 1_000_000}
-    said = claims.read(["raised", 1, plain])
+    said = claims.MESSAGES.read(["raised", 1, plain])
     assert isinstance(said, AttemptRaised)
     known = claims.failure(said.failure, pid=99, node="a")
     assert (known.pid, known.node) == (99, "a")
@@ -109,7 +109,7 @@ def test_the_controllers_pid_and_node_count_and_long_text_is_shortened() -> None
 
 def test_what_only_the_controller_says_of_a_checkpoint_is_not_taken_from_a_worker() -> None:
     plain = asdict(CHECKPOINT) | {"score": 9.0, "committed": True}
-    said = claims.read(["report", 1, 7, {}, 1.7e9, 0.5, 3.5, plain])
+    said = claims.MESSAGES.read(["report", 1, 7, {}, 1.7e9, 0.5, 3.5, plain])
     assert isinstance(said, WorkerReport)
     assert said.checkpoint is not None
     assert claims.record(said.checkpoint, attempt=1, iteration=7, least_index=3) == CHECKPOINT
@@ -130,4 +130,4 @@ def test_a_checkpoint_of_another_report_is_refused(expected: dict[str, Any], tol
 
 
 def test_an_end_says_how() -> None:
-    assert claims.read(["preempted", 2]) == AttemptOver(name="preempted", attempt=2)
+    assert claims.MESSAGES.read(["preempted", 2]) == AttemptOver(name="preempted", attempt=2)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.schema import DEEPEST
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.nesting import DEEPEST
 from holdfast.trial.search_space.added import added_variant, checked_config, chosen_of
 from holdfast.tune import choice, grid_search, loguniform, sample_from, uniform
 

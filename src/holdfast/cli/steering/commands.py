@@ -28,8 +28,8 @@ from holdfast.experiment.steering.orders import (
     StopTrials,
     WriteNote,
 )
+from holdfast.names import listed
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.readable import listed
 
 _SHOWN = 10
 # The options of `holdfast resume` that are for a restore.

@@ -16,10 +16,10 @@ from holdfast.data.errors import DatasetGone
 from holdfast.data.order import parts_of
 from holdfast.data.sources import window_of_files
 from holdfast.dataclass import dataclass
+from holdfast.names import listed
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.readable import listed
 
 GIVE_AGAIN = (
     "Put it back, or pass the dataset again: restore(path, datasets={...}) for a trainer, "

@@ -10,11 +10,11 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.described import Construction
 from holdfast.lazy import Framework
+from holdfast.plain_numbers import is_number
 from holdfast.scheduler.searchers.axes import place, value_at
 from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.plain import is_number
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, inside
 from holdfast.trial.space import choice, is_grid, randint, uniform
 from holdfast.tune.search.library import LibrarySearch

@@ -17,9 +17,9 @@ from hyperopt.exceptions import DuplicateLabel
 from hyperopt.pyll import Apply, Literal, as_apply, clone, dfs, rec_eval
 from hyperopt.pyll.stochastic import sample
 
+from holdfast.plain_numbers import is_number
 from holdfast.trial.domains import Categorical, Domain, Function
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.plain import is_number
 from holdfast.trial.search_space.parameters import (
     Assignment,
     Parameter,

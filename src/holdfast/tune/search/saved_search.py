@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import is_number
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.plain import is_number
 from holdfast.trial.search_space.parameters import Assignment
 from holdfast.tune.search.study import Losses
 

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import Any, Final, Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.plain import is_number
+from holdfast.plain_numbers import is_number
 from holdfast.trial.search_space.parameters import Assignment, Same
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
