@@ -103,7 +103,7 @@ def examine(
     """Compare every trial's files with the replay. `snapshot` is the newest snapshot that can be
     used. Raises OSError if a file cannot be read."""
     checks = dict(_CHECKS)
-    if charts and tensorboard.available():
+    if charts:
         checks[f"{EVENTS_PREFIX}*"] = _check_charts
     journal_bytes = bytes_below(str(layout.journal))
     for trial in replayed.machine.trials.values():

@@ -24,7 +24,6 @@ from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.layout import JOURNAL, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
-from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.opened import locked
@@ -171,8 +170,7 @@ def _write_files(tree: Tree, settings: Settings) -> Iterator[Action]:
     projector = Projector(
         tree.layout,
         ProjectorSettings(
-            tensorboard=tensorboard.available()
-            and (settings.tensorboard if charts is None else charts),
+            tensorboard=settings.tensorboard if charts is None else charts,
             config_in_rows=settings.config_in_rows if config is None else config,
         ),
         boot="",  # it is unknown in which boot of the system these files were written

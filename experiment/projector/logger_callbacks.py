@@ -8,9 +8,7 @@ from typing import Any, Final
 
 from holdfast.experiment.callbacks.callback import Callback, LoggerCallback
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.records.rows import CONFIG, encode
-from holdfast.lazy import TENSORBOARD
 
 
 class JsonLoggerCallback(LoggerCallback):
@@ -22,18 +20,8 @@ class CSVLoggerCallback(LoggerCallback):
 
 
 class TBXLoggerCallback(LoggerCallback):
-    """Event files for TensorBoard in each trial's folder; by default written if tensorboardX is
-    installed.
-
-    With this callback they are written even if HOLDFAST_TENSORBOARD is 0, and `fit()` raises
-    ImportError if tensorboardX is missing.
-    """
-
-    def check(self, environ: Mapping[str, str]) -> None:
-        """Raise ImportError, naming the extra, if tensorboardX is missing."""
-        if not tensorboard.available():
-            message = TENSORBOARD.missing("TBXLoggerCallback")
-            raise ImportError(message, name=TENSORBOARD.module)
+    """Event files for TensorBoard in each trial's folder; they are always written, with this
+    callback even if HOLDFAST_TENSORBOARD is 0."""
 
 
 _KINDS: Final = (JsonLoggerCallback, CSVLoggerCallback, TBXLoggerCallback)

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import OF_SCRIPT, Layout
-from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.clean_folders import CleanFolders
 from holdfast.experiment.projector.pace import Pace
 from holdfast.experiment.projector.policy_log import PolicyLog
@@ -92,7 +91,7 @@ class Projector:
         self._boot = boot_id() if boot is None else boot
         self._files = TrialFiles(
             layout,
-            with_tensorboard=settings.tensorboard and tensorboard.available(),
+            with_tensorboard=settings.tensorboard,
             with_config=settings.config_in_rows,
         )
         self._log = PolicyLog(layout)

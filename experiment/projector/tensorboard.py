@@ -1,7 +1,9 @@
 """The event file of a trial as bytes for TensorBoard: scalars, and the config as hparams.
 
-Only the message classes and the checksum of tensorboardX are used: its SummaryWriter starts a
-thread per trial and calls fsync.
+The few messages are written and read here field by field, in Protobuf's encoding
+(protobuf.dev/programming-guides/encoding) with the numbers of TensorFlow's event.proto and
+summary.proto and of the hparams plugin: the classes of tensorboardX and protobuf would cost each
+run 60 ms of CPU for their import, and a row half as much again.
 
 No `_hparams_/experiment` record is written. TensorBoard would use that of one arbitrary trial for
 all of them, and show no columns for hparams that only other trials have. Without one it collects
@@ -13,13 +15,9 @@ from __future__ import annotations
 import math
 import re
 import struct
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.trial.values import flatten, unwrap_scalar
 
@@ -28,19 +26,15 @@ PREFIX = "ray/tune/"
 UNCHARTED = frozenset({"config", "pid", "timestamp", "time_total_s", "training_iteration"})
 _UNSAFE = re.compile(r"[^-/\w.]")
 _LENGTH, _CRC, _SINGLE = struct.Struct("<Q"), struct.Struct("<I"), struct.Struct("<f")
-# Field number and wire type, as event.proto and summary.proto have them.
-_WALL_TIME, _WALL_TIME_KEY = struct.Struct("<Bd"), 1 << 3 | 1
-_STEP_KEY, _SUMMARY_KEY = bytes((2 << 3,)), bytes((5 << 3 | 2,))
-_VALUE_KEY, _TAG_KEY, _NUMBER_KEY = (
-    bytes((1 << 3 | 2,)),
-    bytes((1 << 3 | 2,)),
-    bytes((2 << 3 | 5,)),
-)
-
-
-def available() -> bool:
-    """Whether tensorboardX is installed; it is not imported."""
-    return "tensorboardX" in sys.modules or find_spec("tensorboardX") is not None
+_DOUBLE = struct.Struct("<d")
+# Protobuf's wire types.
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+# A field's number and wire type, in one byte. Of an Event:
+_WALL_TIME, _STEP, _FILE_VERSION = 1 << 3 | _FIXED64, 2 << 3 | _VARINT, 3 << 3 | _BYTES
+_SUMMARY, _SESSION_LOG = 5 << 3 | _BYTES, 7 << 3 | _BYTES
+# Of a Summary, and of its Value:
+_VALUE, _TAG, _SIMPLE_VALUE = 1 << 3 | _BYTES, 1 << 3 | _BYTES, 2 << 3 | _FIXED32
+_METADATA = 9 << 3 | _BYTES
 
 
 def opening(wall_time: float) -> bytes:
@@ -49,44 +43,37 @@ def opening(wall_time: float) -> bytes:
     After a roll-back, the session log makes a running TensorBoard forget the steps of the file
     that this one replaces.
     """
-    lib = _library().event
-    version = lib.Event(wall_time=wall_time, file_version="brain.Event:2")
-    restart = lib.Event(wall_time=wall_time, session_log=lib.SessionLog(status=1))
-    return _record(version) + _record(restart)
+    version = _text(_FILE_VERSION, "brain.Event:2")
+    restart = _message(_SESSION_LOG, bytes((1 << 3 | _VARINT, 1)))
+    return _event(wall_time, version) + _event(wall_time, restart)
 
 
 def scalars(row: Mapping[str, Any], step: int, wall_time: float) -> bytes:
-    """One event with all numbers of the row. Booleans, text and lists are left out.
-
-    Written here field by field: with the message classes, this was a third of what a row costs.
-    """
+    """One event with all numbers of the row. Booleans, text and lists are left out."""
     values = [
         _value_head(key) + _single(number)
         for key, number in _numbers({k: row[k] for k in row if k not in UNCHARTED})
     ]
     if not values:
         return b""
-    summary = b"".join(values)
-    when = _WALL_TIME.pack(_WALL_TIME_KEY, wall_time)
-    return _framed_record(
-        b"".join((when, _STEP_KEY, _varint(step), _SUMMARY_KEY, _varint(len(summary)), summary))
-    )
+    number = bytes((_STEP,)) + _varint(step)
+    return _event(wall_time, number + _message(_SUMMARY, b"".join(values)))
 
 
 def session_start(config: Mapping[str, Any], wall_time: float) -> bytes:
     """The trial's flattened config as its hparams; `config` is that of `shown_config`."""
-    info = _library().hparams.SessionStartInfo(start_time_secs=wall_time)
-    for key, value in flatten(config).items():
-        if value is not None:
-            _set_hparam(info.hparams[key], value)
-    return _hparams_record("session_start_info", wall_time, session_start_info=info)
+    info = b"".join(
+        _message(1 << 3 | _BYTES, _text(1 << 3 | _BYTES, key) + _hparam(value))
+        for key, value in flatten(config).items()
+        if value is not None
+    )
+    return _hparams_record("session_start_info", wall_time, 3, info + _double(5, wall_time))
 
 
 def session_end(*, succeeded: bool, wall_time: float) -> bytes:
     """The record that the trial is over, TERMINATED or ERROR."""
-    status = 1 if succeeded else 2
-    info = _library().hparams.SessionEndInfo(status=status, end_time_secs=wall_time)
-    return _hparams_record("session_end_info", wall_time, session_end_info=info)
+    status = bytes((1 << 3 | _VARINT, 1 if succeeded else 2))
+    return _hparams_record("session_end_info", wall_time, 4, status + _double(2, wall_time))
 
 
 def charted_steps(data: bytes) -> list[int]:
@@ -94,62 +81,94 @@ def charted_steps(data: bytes) -> list[int]:
 
     Raises ValueError if a record is cut off or its checksum is wrong.
     """
-    lib, steps, offset = _library(), list[int](), 0
+    steps, offset = list[int](), 0
     while offset < len(data):
         content, offset = _framed(data, offset)
-        event = lib.event.Event.FromString(content)
-        if any(value.WhichOneof("value") == "simple_value" for value in event.summary.value):
-            steps.append(event.step)
+        step, has_scalars = _read_event(content)
+        if has_scalars:
+            steps.append(step)
     return steps
 
 
 def end_of_step(data: bytes, step: int) -> int:
     """The number of bytes before the first event of a later step. Raises ValueError."""
-    lib, offset = _library(), 0
+    offset = 0
     while offset < len(data):
         content, end = _framed(data, offset)
-        if lib.event.Event.FromString(content).step > step:
+        if _read_event(content)[0] > step:
             return offset
         offset = end
     return offset
 
 
-class _Library(NamedTuple):
-    """The modules of tensorboardX with its message classes and its checksum."""
-
-    event: Any
-    summary: Any
-    hparams: Any
-    crc: Any
-
-
-@cache
-def _library() -> _Library:
-    return _Library(
-        *_parts("proto.event_pb2", "proto.summary_pb2", "proto.plugin_hparams_pb2", "crc32c")
-    )
-
-
-def _parts(*names: str) -> list[ModuleType]:
-    """Import modules of tensorboardX without running its `__init__`.
-
-    That imports NumPy, boto3 if it is installed, and more: 0.40 s of CPU in each run, instead of
-    0.05. An empty package of the same path replaces it during the import.
-    """
-    spec = find_spec("tensorboardX")
-    if "tensorboardX" in sys.modules or spec is None:
-        return [import_module(f"tensorboardX.{name}") for name in names]
-    bare = ModuleType("tensorboardX")
-    bare.__path__ = list(spec.submodule_search_locations or ())
-    sys.modules["tensorboardX"] = bare
-    try:
-        return [import_module(f"tensorboardX.{name}") for name in names]
-    finally:
-        del sys.modules["tensorboardX"]
+def _read_event(content: bytes) -> tuple[int, bool]:
+    """The event's step, and true if it has scalars. Raises ValueError."""
+    step, has_scalars = 0, False
+    for key, value in _fields(content):
+        if key == _STEP:
+            step = value
+        elif key == _SUMMARY:
+            has_scalars |= any(
+                inner == _SIMPLE_VALUE
+                for one, each in _fields(value)
+                if one == _VALUE
+                for inner, _ in _fields(each)
+            )
+    return step, has_scalars
 
 
-def _record(event: Any) -> bytes:
-    return _framed_record(event.SerializeToString())
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Each field's key, and its content: a number, or the bytes of another wire type. Raises
+    ValueError."""
+    offset = 0
+    while offset < len(message):
+        key, offset = _read_varint(message, offset)
+        match key & 7:
+            case 0:
+                value, offset = _read_varint(message, offset)
+                yield key, value
+                continue
+            case 2:
+                length, offset = _read_varint(message, offset)
+            case 1:
+                length = 8
+            case 5:
+                length = 4
+            case kind:
+                raise ValueError(f"a field has the unknown wire type {kind}")
+        if offset + length > len(message):
+            raise ValueError("a field is cut off")
+        yield key, message[offset : offset + length]
+        offset += length
+
+
+def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
+    """A whole number, and the offset behind it. Raises ValueError."""
+    number = shift = 0
+    while offset < len(message) and shift < 70:
+        byte = message[offset]
+        offset += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, offset
+        shift += 7
+    raise ValueError("a number is cut off")
+
+
+def _event(wall_time: float, content: bytes) -> bytes:
+    return _framed_record(_double(1, wall_time) + content)
+
+
+def _message(key: int, content: bytes) -> bytes:
+    return b"".join((bytes((key,)), _varint(len(content)), content))
+
+
+def _text(key: int, text: str) -> bytes:
+    return _message(key, text.encode("utf-8", "replace"))
+
+
+def _double(number: int, value: float) -> bytes:
+    return bytes((number << 3 | _FIXED64,)) + _DOUBLE.pack(value)
 
 
 def _framed_record(data: bytes) -> bytes:
@@ -161,9 +180,8 @@ def _framed_record(data: bytes) -> bytes:
 @lru_cache(maxsize=65536)
 def _value_head(key: str) -> bytes:
     """A `Summary.Value` of this tag, up to the number: four bytes are to follow."""
-    tag = _tag(key).encode()
-    content = b"".join((_TAG_KEY, _varint(len(tag)), tag, _NUMBER_KEY))
-    return _VALUE_KEY + _varint(len(content) + _SINGLE.size) + content
+    content = _text(_TAG, _tag(key)) + bytes((_SIMPLE_VALUE,))
+    return bytes((_VALUE,)) + _varint(len(content) + _SINGLE.size) + content
 
 
 def _single(number: float) -> bytes:
@@ -200,26 +218,56 @@ def _framed(data: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def _masked(data: bytes) -> int:
-    crc: int = _library().crc.crc32c(data)
+    crc = _crc32c()(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _hparams_record(tag: str, wall_time: float, **content: Any) -> bytes:
-    lib = _library()
-    data = lib.hparams.HParamsPluginData(version=0, **content).SerializeToString()
-    kind, metadata = lib.summary.Summary, lib.summary.SummaryMetadata
-    plugin = metadata.PluginData(plugin_name="hparams", content=data)
-    value = kind.Value(tag=f"_hparams_/{tag}", metadata=metadata(plugin_data=plugin))
-    return _record(lib.event.Event(wall_time=wall_time, summary=kind(value=[value])))
+@cache
+def _crc32c() -> Callable[[bytes], int]:
+    """CRC-32C (RFC 3720, appendix B.4): that of the package, else a table's."""
+    try:
+        from crc32c import crc32c
+    except ImportError:
+        return _crc32c_by_table
+    return crc32c
 
 
-def _set_hparam(field: Any, value: Any) -> None:
+def _crc32c_by_table(data: bytes) -> int:
+    crc, table = 0xFFFFFFFF, _crc_table()
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+@cache
+def _crc_table() -> list[int]:
+    table = []
+    for index in range(256):
+        crc = index
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+def _hparams_record(tag: str, wall_time: float, number: int, content: bytes) -> bytes:
+    """A summary whose metadata has, for the hparams plugin, field `number` with this content."""
+    data = _message(number << 3 | _BYTES, content)
+    plugin = _text(1 << 3 | _BYTES, "hparams") + _message(2 << 3 | _BYTES, data)
+    metadata = _message(_METADATA, _message(1 << 3 | _BYTES, plugin))
+    value = _text(_TAG, f"_hparams_/{tag}") + metadata
+    return _event(wall_time, _message(_SUMMARY, _message(_VALUE, value)))
+
+
+def _hparam(value: Any) -> bytes:
+    """The value of an entry of the map of hparams: a google.protobuf.Value."""
     if isinstance(value, bool):
-        field.bool_value = value
+        kind = bytes((4 << 3 | _VARINT, value))
     elif isinstance(value, (int, float)) and math.isfinite(value):
-        field.number_value = value
+        kind = _double(2, value)
     else:  # TensorBoard's hparams page fails on numbers that JSON lacks
-        field.string_value = str(value)
+        kind = _text(3 << 3 | _BYTES, str(value))
+    return _message(2 << 3 | _BYTES, kind)
 
 
 def _numbers(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float]]:

@@ -13,7 +13,6 @@ from typing import Any
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.thread import names_of
-from holdfast.experiment.projector.logger_callbacks import TBXLoggerCallback
 from holdfast.experiment.trackers.delivery import Account, Mark, decode_accounts, shown_range
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.tracker import Tracker
@@ -255,9 +254,8 @@ def check_callbacks(callbacks: Sequence[Callback], environ: Mapping[str, str]) -
     callback that cannot be sent to its process.
     """
     for one in callbacks:
-        if isinstance(one, (Tracker, TBXLoggerCallback)):
-            one.check(environ)
         if isinstance(one, Tracker):
+            one.check(environ)
             dumps(one, f"the callback {type(one).__name__}")
 
 

@@ -86,7 +86,6 @@ MATPLOTLIB = Framework(title="matplotlib", module="matplotlib", extra="plots")
 OPTUNA = Framework(title="Optuna", module="optuna")
 PANDAS = Framework(title="pandas", module="pandas")
 PILLOW = Framework(title="Pillow", module="PIL", extra="images")
-TENSORBOARD = Framework(title="tensorboardX", module="tensorboardX", extra="tensorboard")
 TENSORFLOW = Framework(
     title="TensorFlow",
     module="tensorflow",

@@ -1,3 +1,4 @@
+import contextlib
 import math
 import struct
 import subprocess
@@ -8,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
@@ -193,17 +196,33 @@ def test_records_are_framed_as_tfrecords_with_masked_checksums() -> None:
     assert data[-4:] == struct.pack("<I", masked_crc32c(data[12:-4]))
 
 
-def test_the_first_record_does_not_import_the_whole_of_tensorboardx() -> None:
+def test_checksums_are_those_of_the_standard_without_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "crc32c", None)
+    tensorboard._crc32c.cache_clear()
+    try:
+        checksum = tensorboard._crc32c()
+        assert [checksum(b""), checksum(b"123456789")] == [0, 0xE3069283]  # RFC 3720, B.4
+    finally:
+        tensorboard._crc32c.cache_clear()
+
+
+def test_no_library_of_tensorboard_is_imported() -> None:
     code = (
         "import sys; from holdfast.experiment.projector import tensorboard as t\n"
-        "assert t.available() and 'google.protobuf' not in sys.modules\n"
-        "t.opening(1.0); assert 'numpy' not in sys.modules, 'slow'\n"
-        "import tensorboardX; tensorboardX.SummaryWriter"
+        "data = t.opening(1.0) + t.session_start({'lr': 1}, 1.0)\n"
+        "assert t.charted_steps(data + t.scalars({'loss': 1}, 7, 1.0)) == [7]\n"
+        "assert not {'google.protobuf', 'tensorboardX', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_without_tensorboardx_there_is_no_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "tensorboardX", raising=False)
-    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
-    assert not tensorboard.available()
+@settings(max_examples=200)
+@given(st.binary(max_size=80))
+def test_any_bytes_in_a_record_are_steps_or_a_value_error(content: bytes) -> None:
+    data = tensorboard._framed_record(content)
+    with contextlib.suppress(ValueError):
+        assert len(tensorboard.charted_steps(data)) <= 1
+    with contextlib.suppress(ValueError):
+        assert tensorboard.end_of_step(data, 5) in {0, len(data)}
