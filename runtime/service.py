@@ -23,9 +23,9 @@ from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.interpreter import start_child
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, on_end, reaped
-from holdfast.runtime.safe_text import message_of, type_name
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
+from holdfast.text.errors import message_of, type_name
 
 _TITLE = Title("service")
 

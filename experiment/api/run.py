@@ -14,11 +14,11 @@ from typing import Any, Final
 from holdfast.experiment.api.experiment import Experiment, experiments_in
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.callbacks.trial_view import TrialView
-from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.start.resume_words import Resuming, resuming
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.text.values import counted
 from holdfast.trial.config import CheckpointConfig, StopCriteria, SyncConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.trial import Trial

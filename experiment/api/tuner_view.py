@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from holdfast.experiment.progress.plain_tables import html_facts, html_heading, html_table
-from holdfast.experiment.progress.wording import format_value
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.worker.wrap import name_of
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
+from holdfast.text.tables import html_facts, html_heading, html_table
+from holdfast.text.values import format_value
 from holdfast.trial.search_space.description import describe
 from holdfast.trial.values import key_name
 

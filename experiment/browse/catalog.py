@@ -17,7 +17,7 @@ from holdfast.experiment.folder.experiment_folders import experiments_in, is_exp
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import bucket_of, has_bucket, list_folder
-from holdfast.experiment.progress.finished_stats import leader, value_of
+from holdfast.experiment.progress.summarizer import leader, value_of
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
 from holdfast.experiment.results.trial_count import not_created
 from holdfast.syncer.checkpoint.download import with_store

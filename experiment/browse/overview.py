@@ -11,14 +11,14 @@ from holdfast.experiment.browse.condition import Condition, counts, stop_reasons
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import log_names, place_of
 from holdfast.experiment.folder.layout import ERROR
-from holdfast.experiment.progress.failure_text import cause, user_frame
-from holdfast.experiment.progress.finished_stats import leader, value_of
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
-from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
+from holdfast.experiment.progress.summarizer import leader, value_of
+from holdfast.experiment.progress.wording import cause, user_frame
 from holdfast.experiment.results.ranking import AUTOMATIC
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.trial_count import not_created
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.text.trials import stop_reason, stop_sentence
 from holdfast.trial.errors import Failure, on_node
 from holdfast.trial.readable import readable
 from holdfast.trial.resources import Usage, usage_of_all
@@ -142,7 +142,7 @@ def trial_as_json(experiment: LocatedExperiment, trial: Trial, *, is_live: bool)
         "name": spec.name,
         "status": trial.shown_status.value,
         "stop_reason": stop_reason(trial, is_live=is_live),
-        "why": stop_sentence(trial, settings, is_live=is_live),
+        "why": stop_sentence(trial, settings.options, is_live=is_live),
         "iteration": trial.iteration,
         "attempt": trial.attempt,
         "node": trial.place.node,

@@ -22,7 +22,6 @@ from holdfast.experiment.folder.experiment_folders import aside_of, is_experimen
 from holdfast.experiment.folder.layout import HEAD, JOURNAL, PARAMS, STAGING, STDOUT, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
-from holdfast.experiment.progress.wording import duration
 from holdfast.experiment.records.journal_start import traces_in
 from holdfast.experiment.records.mirror_note import read_mirror
 from holdfast.experiment.records.opened import OpenedExperiment
@@ -38,6 +37,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock import Locked
 from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.text.values import duration
 from holdfast.trees import refuse_mounts
 from holdfast.trial.errors import InvalidConfig, TuneError
 

@@ -8,7 +8,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, counts
 from holdfast.experiment.browse.following import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
 from holdfast.experiment.browse.locate import LocatedExperiment, published_as
-from holdfast.experiment.progress.finished_stats import leader
+from holdfast.experiment.progress.summarizer import leader
 from holdfast.experiment.results.read_experiment import RunStarts
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import segments

@@ -21,8 +21,8 @@ from holdfast.experiment.callbacks.callback import Callback, hooks_for
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.forked import children_end_here
-from holdfast.runtime.safe_text import named
 from holdfast.scheduler.events import Event, Exited, Raised, Suggested
+from holdfast.text.errors import named
 from holdfast.trial.errors import Failure, TuneError, lost_worker
 from holdfast.trial.trial import Trial
 

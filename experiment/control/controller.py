@@ -23,9 +23,7 @@ from holdfast.experiment.control.scheduler_news import SchedulerNews
 from holdfast.experiment.control.user_code import UserCode
 from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
 from holdfast.experiment.machine.capacity_request import CapacityShare
-from holdfast.experiment.progress.held_messages import HeldNews
-from holdfast.experiment.progress.retry_messages import Retry, retry_of
-from holdfast.experiment.progress.wording import start_text
+from holdfast.experiment.progress.wording import HeldNews, Retry, retry_of
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
@@ -66,6 +64,7 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import JournalFull, Position
 from holdfast.syncer.uploader.lock import LockLost
+from holdfast.text.trials import start_text
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status

@@ -13,7 +13,6 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.folder.trial_folder import TrialFolder
-from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.names import listed
@@ -21,6 +20,7 @@ from holdfast.runtime.process_exits import still_there, survives
 from holdfast.runtime.stopped import Watched
 from holdfast.syncer.files import threads
 from holdfast.syncer.stores.location import Location
+from holdfast.text.values import counted
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
 

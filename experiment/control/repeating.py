@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.experiment.progress.wording import counted, duration
+from holdfast.text.values import counted, duration
 from holdfast.trial.trial import Trial
 
 

@@ -31,11 +31,10 @@ from holdfast.experiment.control.services import (
     tracker_processes_of,
 )
 from holdfast.experiment.page.of_run import RunPage, open_page
-from holdfast.experiment.progress.log_buffer import LogBuffer
-from holdfast.experiment.progress.retry_messages import Retries, Retry
+from holdfast.experiment.progress.log_view import LogBuffer
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
-from holdfast.experiment.progress.wording import retry_text
+from holdfast.experiment.progress.wording import Retries, Retry, retry_text
 from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.steering.desk import Desk

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from holdfast.experiment.progress.finished_stats import value_of
-from holdfast.experiment.progress.retry_messages import is_shown
-from holdfast.experiment.progress.scheduler_facts import changes_text, number, takeover_fact
-from holdfast.experiment.progress.stop_reasons import short_name
+from holdfast.experiment.progress.scheduler_facts import takeover_fact
+from holdfast.experiment.progress.summarizer import value_of
+from holdfast.experiment.progress.wording import is_shown
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Decision, NoteRung
+from holdfast.text.trials import changes_text, number, short_name
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import spread
 

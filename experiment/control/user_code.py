@@ -12,11 +12,11 @@ from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.control.search_thread import SearchThread
 from holdfast.experiment.control.stopper_thread import StopperThread
 from holdfast.experiment.control.user_threads import UserThread
-from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks, TaskScope
 from holdfast.scheduler.effects import AskScheduler, AskStopper, Suggest
 from holdfast.scheduler.events import Event, Resumed, SamplesAdded, SchedulerAnswered, Suggested
 from holdfast.scheduler.resuming import kept_ahead
+from holdfast.text.errors import named
 from holdfast.trial.trial import Trial
 
 

@@ -14,15 +14,15 @@ from typing import Any, Self
 from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.repeating import repeated_text
 from holdfast.experiment.control.run import Run
-from holdfast.experiment.progress.failure_text import retry_options
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
-from holdfast.experiment.progress.wording import counted, workers_lines
+from holdfast.experiment.progress.wording import retry_options, workers_lines
 from holdfast.experiment.records.place import restore_call
 from holdfast.experiment.results.trial_count import made_by_search
 from holdfast.forked import children_end_here
 from holdfast.late import is_late
 from holdfast.runtime import process_control
+from holdfast.text.values import counted
 from holdfast.trial.errors import TuneError
 from holdfast.trial.options import PLANNED
 from holdfast.trial.trial import Status

@@ -14,7 +14,6 @@ from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.containment import check_enclosed
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.progress.wording import size
 from holdfast.experiment.records.opened import locked
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
@@ -26,6 +25,7 @@ from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.store import Store
 from holdfast.syncer.uploader.lock import Locked
 from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.text.values import size
 from holdfast.trees import delete_tree, refuse_mounts
 
 

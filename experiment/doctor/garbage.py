@@ -12,9 +12,9 @@ from holdfast.experiment.doctor.findings import Finding, Remedy, note
 from holdfast.experiment.doctor.replayed import ReplayedExperiment, replay_chapter
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, JOURNAL, PARAMS, STAGING, Layout
-from holdfast.experiment.progress.wording import size
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.tree import bytes_below
+from holdfast.text.values import size
 
 _LEFTOVER = "left by a process that died while it wrote, copied or removed it"
 _UNNAMED = "a checkpoint that no record names: superseded, dropped, or never reported"

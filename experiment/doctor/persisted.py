@@ -13,7 +13,6 @@ from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.storage import StorageTree, committed
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import HEAD, JOURNAL, RESULTS, TUNER
-from holdfast.experiment.progress.wording import size
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.journal.journal import MAGIC
 from holdfast.syncer.journal.stretches import (
@@ -23,6 +22,7 @@ from holdfast.syncer.journal.stretches import (
     stretch_of,
 )
 from holdfast.syncer.stores.claim import Claim
+from holdfast.text.values import size
 
 PREFIX = "storage: "
 

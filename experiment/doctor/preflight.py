@@ -12,12 +12,12 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.progress.wording import size
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.probing import LARGE_BYTES, ProbeOutcome, Step, probe
 from holdfast.syncer.uploader.lock import ExperimentLock
+from holdfast.text.values import size
 
 _SCARCE_BYTES = 1 << 30
 

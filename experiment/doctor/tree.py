@@ -11,11 +11,11 @@ from holdfast.experiment.doctor.projected import Habits
 from holdfast.experiment.doctor.rebuilding import rebuilt
 from holdfast.experiment.doctor.replayed import ReplayedExperiment, replay_chapter
 from holdfast.experiment.folder.layout import JOURNAL, Layout
-from holdfast.experiment.progress.wording import size
 from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.records.segments import Chapter, JournalDamage, read_segments
 from holdfast.experiment.records.segments import chapters as find_chapters
 from holdfast.experiment.records.snapshots import LoadedSnapshot, load_snapshots
+from holdfast.text.values import size
 from holdfast.trial.errors import TuneError
 
 

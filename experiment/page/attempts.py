@@ -9,9 +9,9 @@ from typing import Any, Final, cast, get_args
 from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.raw_records import text_of
 from holdfast.experiment.page.values import LONG, shortened
-from holdfast.experiment.progress.failure_text import user_frame
-from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
+from holdfast.experiment.progress.wording import user_frame
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.text.trials import stop_reason, stop_sentence
 from holdfast.trial.errors import (
     Failure,
     FailureKind,
@@ -113,7 +113,7 @@ def _ending(
     if following is None and trial.status is Status.TERMINATED:
         reason = stop_reason(trial, is_live=is_live)
         word = reason.value if reason is not None and reason.is_early else "finished"
-        return word, stop_sentence(trial, spec, is_live=is_live), None
+        return word, stop_sentence(trial, spec.options, is_live=is_live), None
     if following is None and trial.status is Status.ERROR and trial.error is not None:
         return _word_of(trial.error), trial.error.headline, trial.error
     if not one.end and following is None:
@@ -130,7 +130,7 @@ def _unended(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> tuple[str,
         return "running", "", None
     if trial.status is Status.PAUSED or trial.is_held:
         return "paused", "it gave up its worker and waits", None
-    return "interrupted", stop_sentence(trial, spec, is_live=False), None
+    return "interrupted", stop_sentence(trial, spec.options, is_live=False), None
 
 
 def _word_of(failure: Failure) -> str:

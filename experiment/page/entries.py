@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.page.values import cells, is_number, number, shortened
-from holdfast.experiment.progress.finished_stats import value_of
-from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
+from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.scheduler.machine import Machine
+from holdfast.text.trials import stop_reason, stop_sentence
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import flatten, key_name
@@ -146,7 +146,7 @@ class Entries:
                 trial.spec.name,
                 status,
                 None if reason is None else reason.value,
-                shortened(stop_sentence(trial, spec, is_live=is_live), _WHY_CHARS),
+                shortened(stop_sentence(trial, spec.options, is_live=is_live), _WHY_CHARS),
                 trial.iteration,
                 trial.attempt,
                 trial.setbacks,

@@ -17,18 +17,17 @@ from holdfast.experiment.page.attempts import failure_of
 from holdfast.experiment.page.entries import Entries
 from holdfast.experiment.page.history import History
 from holdfast.experiment.page.values import json_value, number, shortened
-from holdfast.experiment.progress.failure_text import cause, user_frame
-from holdfast.experiment.progress.node_wording import short_of_room
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
-from holdfast.experiment.progress.wording import counted
+from holdfast.experiment.progress.wording import cause, short_of_room, user_frame
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.results.trial_count import not_created
-from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.runtime.exit_cause import short_cause
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import search_text
+from holdfast.text.trials import unread_text
+from holdfast.text.values import counted
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import usage_of_all
 from holdfast.trial.trial import Status, Trial

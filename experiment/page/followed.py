@@ -31,8 +31,7 @@ from holdfast.experiment.page.trial_files import NotThere as NotThere
 from holdfast.experiment.page.trial_files import artifact
 from holdfast.experiment.page.trial_page import checkpoint_goal, read_log, trial_plain
 from holdfast.experiment.page.values import json_value
-from holdfast.experiment.progress.finished_stats import finite
-from holdfast.experiment.progress.summarizer import Summarizer
+from holdfast.experiment.progress.summarizer import Summarizer, finite
 from holdfast.experiment.results.read_experiment import KeptRecords
 from holdfast.experiment.steering.client import why_not
 from holdfast.names import shown

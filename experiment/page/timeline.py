@@ -10,13 +10,12 @@ from holdfast.experiment.page.happened import Attempt, Happening, Restore
 from holdfast.experiment.page.history import History
 from holdfast.experiment.page.raw_records import text_of
 from holdfast.experiment.page.values import LONG, shortened
-from holdfast.experiment.progress.scheduler_facts import number
-from holdfast.experiment.progress.stop_reasons import short_name
-from holdfast.experiment.progress.wording import counted, duration
 from holdfast.names import listed
 from holdfast.runtime.exit_cause import short_cause
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
+from holdfast.text.trials import number, short_name
+from holdfast.text.values import counted, duration
 
 _MOST: Final = 500
 _NAMED: Final = 5

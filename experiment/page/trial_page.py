@@ -26,15 +26,15 @@ from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.tar import is_here
 from holdfast.experiment.page.trial_files import NotThere, artifacts_of, root_of, sizes_in
 from holdfast.experiment.page.values import json_value, shortened
-from holdfast.experiment.progress.finished_stats import finite, leader
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
+from holdfast.experiment.progress.summarizer import finite, leader
 from holdfast.experiment.results.varied_parameters import params_of
-from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.retention import ranked
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.inside import open_inside
+from holdfast.text.trials import unread_text
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Trial

@@ -1,33 +1,79 @@
-"""A run as lines of text: for log files, or only what went wrong."""
+"""A run as lines of text: for log files, or only what went wrong; a buffer of trials' lines."""
 
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.messages import Level
-from holdfast.experiment.progress.node_wording import node_lines, wait_lines
-from holdfast.experiment.progress.plain_tables import text_table
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import (
     best_text,
     closing_lines,
     counts_text,
-    duration,
     failure_lines,
     failure_text,
+    node_lines,
     pointer,
-    printed,
-    skipped_text,
     storage_text,
     time_text,
-    values_text,
+    wait_lines,
 )
-from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.names import printable
+from holdfast.text.tables import text_table
+from holdfast.text.trials import unread_text
+from holdfast.text.values import duration, printed, skipped_text, values_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferedLines:
+    """`lines` with their prefixes, oldest first; `skipped` counts the earlier lines dropped, by
+    prefix."""
+
+    skipped: Mapping[str, int]
+    lines: Sequence[tuple[str, str]]
+
+
+class LogBuffer:
+    """Holds the newest `most` lines until they are taken; older ones are only counted.
+
+    One thread may fill it while another empties it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._lines: deque[tuple[str, str]] = deque()
+        self._skipped: Counter[str] = Counter()
+
+    def put(self, prefix: str, line: str) -> None:
+        with self._lock:
+            if len(self._lines) == self._most:
+                self._skipped[self._lines.popleft()[0]] += 1
+            self._lines.append((prefix, line))
+
+    def skip(self, prefix: str, count: int) -> None:
+        """Count lines that were dropped on their way here."""
+        with self._lock:
+            self._skipped[prefix] += count
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._lines and not self._skipped
+
+    def take(self) -> BufferedLines:
+        """Take all lines since the last call."""
+        with self._lock:
+            taken = BufferedLines(skipped=self._skipped, lines=self._lines)
+            self._skipped, self._lines = Counter(), deque()
+        return taken
+
 
 # Long runs log less often than short ones: after 50 minutes, once a minute.
 _PART_OF_ELAPSED = 0.02

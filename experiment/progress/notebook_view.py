@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 from collections import deque
@@ -11,16 +12,6 @@ from typing import Any, TextIO
 
 from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.progress.log_view import LogView
-from holdfast.experiment.progress.node_wording import node_lines, wait_lines
-from holdfast.experiment.progress.plain_tables import (
-    AMBER,
-    RED,
-    html_heading,
-    html_line,
-    html_table,
-    text_table,
-)
-from holdfast.experiment.progress.reporters import notebook_display
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import (
@@ -29,12 +20,21 @@ from holdfast.experiment.progress.wording import (
     counts_text,
     failure_lines,
     hidden_text,
-    printed,
-    skipped_text,
+    node_lines,
     storage_text,
     time_text,
+    wait_lines,
 )
 from holdfast.names import printable
+from holdfast.text.tables import (
+    AMBER,
+    RED,
+    html_heading,
+    html_line,
+    html_table,
+    text_table,
+)
+from holdfast.text.values import printed, skipped_text
 
 _EVERY_S = 1.0
 _SHOWN_LINES = 12
@@ -140,3 +140,8 @@ def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return getattr(shell, "kernel", None) is not None
+
+
+def notebook_display() -> Any:
+    """The module `IPython.display`, which exists in every notebook."""
+    return importlib.import_module("IPython.display")

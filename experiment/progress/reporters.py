@@ -1,28 +1,37 @@
 """Progress reporters that users create, subclass and pass to `RunConfig(progress_reporter=)`.
 
-The thread that waits in `fit()` calls them, with the trials as users see them.
+The thread that waits in `fit()` calls them through a `ReporterView`, with the trials as users see
+them. `ResultLines` adds the lines of `verbose` 2 and 3 to any view.
 """
 
 from __future__ import annotations
 
 import html
-import importlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from holdfast.described import Call, Construction, Described
-from holdfast.experiment.callbacks.trial_view import TrialView
-from holdfast.experiment.progress.finished_stats import finite
-from holdfast.experiment.progress.plain_tables import html_table, text_table
-from holdfast.experiment.progress.text_width import cut_apart
-from holdfast.experiment.progress.wording import duration, format_cell, format_value
+from holdfast.experiment.callbacks.callback import Callback
+from holdfast.experiment.callbacks.messages import Level, Tell
+from holdfast.experiment.callbacks.trial_view import TrialView, Views
+from holdfast.experiment.progress.notebook_view import notebook_display
+from holdfast.experiment.progress.summarizer import finite
+from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.views import ProgressView
+from holdfast.experiment.progress.wording import closing_lines, node_lines, storage_text
+from holdfast.experiment.records.rows import CONFIG
 from holdfast.names import printable
+from holdfast.text.tables import html_table, text_table
+from holdfast.text.trials import stop_text
+from holdfast.text.values import cut_apart, duration, format_cell, format_value, values_text
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
+from holdfast.trial.trial import Trial
+from holdfast.trial.values import flatten
 
 Columns = Mapping[str, str] | Sequence[str]
 
@@ -295,11 +304,6 @@ class JupyterNotebookReporter(TableReporter):
         return "\n".join(parts)
 
 
-def notebook_display() -> Any:
-    """The module `IPython.display`, which exists in every notebook."""
-    return importlib.import_module("IPython.display")
-
-
 def _headers(columns: Columns | None) -> dict[str, str]:
     if isinstance(columns, str):
         raise InvalidConfig(
@@ -329,3 +333,145 @@ def _number(trial: TrialView, metric: str | None) -> float | None:
 def _parameter(trial: TrialView, name: str) -> Any:
     evaluated = trial.evaluated_params
     return evaluated[name] if name in evaluated else lookup(trial.config, name)
+
+
+_EVERY_S = 1.0
+
+
+class ReporterView:
+    """Asks a user's ProgressReporter once a second whether it wants to report."""
+
+    def __init__(
+        self,
+        reporter: ProgressReporter,
+        views: Views,
+        trials: Callable[[], Iterable[Trial]],
+        lines: ProgressView,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reporter = reporter
+        self._views = views
+        self._trials = trials
+        self._lines = lines
+        self._clock = clock
+        self._next_at = 0.0
+
+    def start(self) -> None:
+        """The caller, which knows the run, calls `ProgressReporter.setup`."""
+
+    def update(self, summary: Summary) -> None:
+        now = self._clock()
+        if now < self._next_at:
+            return
+        self._next_at = now + _EVERY_S
+        trials = self._shown()
+        if self._reporter.should_report(trials, done=False):
+            self._reporter.report(trials, False, *self._info(summary))
+
+    def log(self, prefix: str, text: str) -> None:
+        self._lines.log(prefix, text)
+
+    def skipped(self, prefix: str, count: int) -> None:
+        self._lines.skipped(prefix, count)
+
+    def message(self, text: str, level: Level) -> None:
+        self._lines.message(text, level)
+
+    def finish(self, summary: Summary) -> None:
+        self._reporter.report(self._shown(), True, *self._info(summary))
+        self._lines.message(closing_lines(summary)[-1], "info")
+
+    def abandon(self) -> None:
+        self._lines.abandon()
+
+    def _shown(self) -> list[TrialView]:
+        for trial in self._trials():
+            self._views.show(trial)
+        return self._views.trials
+
+    def _info(self, summary: Summary) -> list[str]:
+        lines = (f"Results: {summary.path}", storage_text(summary), *node_lines(summary))
+        return list(filter(None, lines))
+
+
+_BRIEF, _DETAILED = 2, 3
+# The first line of a result has these, or they say nothing about it.
+_SAID = frozenset({"trial_id", "training_iteration", "time_total_s", "done", "should_checkpoint"})
+
+
+class ResultLines(Callback):
+    """For `verbose` 2 and 3: a line for each trial that starts or ends, and for its results.
+
+    2: the numbers of the newest result, at most once a second and trial. 3: all values of
+    every result, one per line.
+    """
+
+    def __init__(
+        self,
+        verbose: int,
+        tell: Tell,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._verbose = verbose
+        self._tell = tell
+        self._clock = clock
+        self._told_at: dict[str, float] = {}
+
+    def on_trial_start(
+        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
+    ) -> None:
+        self._tell(f"{trial} started {values_text(trial.evaluated_params)}".rstrip(), "info")
+
+    def on_trial_result(
+        self,
+        iteration: int,
+        trials: list[TrialView],
+        trial: TrialView,
+        result: dict[str, Any],
+        **info: Any,
+    ) -> None:
+        step = result.get("training_iteration", trial.iteration)
+        if self._verbose >= _DETAILED:
+            lines = [f"{trial} {_headline(result, step)}", *_details(result)]
+            self._tell("\n".join(lines), "info")
+        elif self._verbose >= _BRIEF and self._is_due(trial.trial_id):
+            self._tell(f"{trial} {_brief(result, step)}", "info")
+
+    def on_trial_complete(
+        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
+    ) -> None:
+        self._told_at.pop(trial.trial_id, None)
+        ended = stop_text(trial.stop)
+        self._tell(f"{trial} {ended} at {_brief(trial.last_result, trial.iteration)}", "info")
+
+    def on_trial_error(
+        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
+    ) -> None:
+        """The views report errors."""
+        self._told_at.pop(trial.trial_id, None)
+
+    def _is_due(self, trial_id: str) -> bool:
+        now = self._clock()
+        if now - self._told_at.get(trial_id, -_EVERY_S) < _EVERY_S:
+            return False
+        self._told_at[trial_id] = now
+        return True
+
+
+def _headline(row: Mapping[str, Any], iteration: int) -> str:
+    return f"iteration {iteration} after {duration(row.get('time_total_s', 0.0))}"
+
+
+def _brief(row: Mapping[str, Any], iteration: int) -> str:
+    numbers = {name: value for name, value in row.items() if is_telling(name, value)}
+    return f"{_headline(row, iteration)} {values_text(numbers)}".rstrip()
+
+
+def _details(row: Mapping[str, Any]) -> Iterator[str]:
+    """All values of a row except the configuration, sorted by name."""
+    values = flatten({name: value for name, value in row.items() if name != CONFIG})
+    for name in sorted(values):
+        if name not in _SAID:
+            yield f"  {name}: {format_value(values[name], 100)}"

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.stop_reasons import short_name
-from holdfast.experiment.progress.wording import format_value
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.text.trials import number, short_name
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Takeover, Trial
 from holdfast.trial.values import spread
@@ -102,13 +101,6 @@ def takeover_fact(trial_id: str, takeover: Takeover, before: Mapping[str, Any]) 
     )
 
 
-def changes_text(changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """`lr 0.1 → 0.02, net/width 16 → 32`."""
-    return ", ".join(
-        f"{name} {format_value(was)} → {format_value(now)}" for name, (was, now) in changes.items()
-    )
-
-
 class Tally:
     """Counts the decisions about trials, each trial once, for a line of text."""
 
@@ -153,8 +145,3 @@ class Tally:
             for at, count in sorted(self._reached.items())
         ]
         return f"{name} rungs, promoted of reached: {', '.join(rungs)}"
-
-
-def number(trial_id: str) -> str:
-    """The number at the end of a trial's id, which tells the trials of a run apart."""
-    return trial_id.rpartition("_")[2]

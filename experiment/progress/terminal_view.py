@@ -10,21 +10,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.experiment.callbacks.messages import Level
-from holdfast.experiment.progress.log_buffer import LogBuffer
+from holdfast.experiment.progress.log_view import LogBuffer
 from holdfast.experiment.progress.summary import Summary
-from holdfast.experiment.progress.table_layout import Line, cut_line, picture, table_lines
-from holdfast.experiment.progress.text_width import width_of
-from holdfast.experiment.progress.trial_table import fitted_table
+from holdfast.experiment.progress.trial_table import (
+    Line,
+    cut_line,
+    fitted_table,
+    picture,
+    table_lines,
+)
 from holdfast.experiment.progress.wording import (
     closing_lines,
     failure_text,
     first_failures,
     left_out_text,
     pointer,
-    printed,
-    skipped_text,
 )
 from holdfast.names import printable
+from holdfast.text.values import printed, skipped_text, width_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

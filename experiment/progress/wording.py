@@ -1,129 +1,384 @@
-"""The wording that all views share: numbers, times, states and failures."""
+"""The wording that all views of a run share: failures, retries, nodes, storage and the end."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
-from holdfast.experiment.folder.layout import ERROR
-from holdfast.experiment.progress.failure_text import cause, path_of
-from holdfast.experiment.progress.retry_messages import Retry
-from holdfast.experiment.progress.summary import FailedTrial, StorageAge, Summary, TrialRow
-from holdfast.experiment.progress.text_width import cut
-from holdfast.experiment.worker.command.protocol import unread_text
-from holdfast.names import printable
+from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.layout import ERROR, STDERR, STDOUT, log_names_of, rank_log
+from holdfast.experiment.progress.summary import (
+    FailedTrial,
+    NodesSummary,
+    RankWait,
+    StorageAge,
+    Summary,
+    TrialRow,
+)
+from holdfast.names import listed
+from holdfast.runtime.exit_cause import short_cause
+from holdfast.scheduler.budgets import budget_of, limit_of, wait_s
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, StopperAnswered
+from holdfast.scheduler.machine import Machine
+from holdfast.text.trials import start_text, states_text, unread_text
+from holdfast.text.values import counted, duration, format_value, size, values_text
 from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.trial import Status, StopReason
-from holdfast.trial.values import READ_BITS, whole_text
+from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
+from holdfast.trial.resources import NodeKind
+from holdfast.trial.trial import Status, Trial
 
-# The order in which states are listed everywhere.
-_WORDS = {
-    Status.TERMINATED: "finished",
-    Status.ERROR: "failed",
-    Status.RUNNING: "running",
-    Status.STARTING: "starting",
-    Status.STOPPING: "stopping",
-    Status.PAUSED: "paused",
-    Status.PENDING: "queued",
-}
-_SHOWN_FAILURES = 3
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
+# In a checkout, holdfast's own files are in none of the other places.
+_OURS = os.path.join(Path(__file__).parents[2], "")
+_LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", _OURS)
+# What `rank_failures.cause_of` puts before the message of a rank.
+_RANK = re.compile(r"^rank (\d+)\b")
+_AFTER_IT = "\n\nAfter it, rank"
 
 
-def duration(seconds: float) -> str:
-    """`0.4s`, `12s`, `1m 20s`, `3h 05m`, `2d 04h`."""
-    if seconds < 9.95:
-        return f"{max(0.0, seconds):.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d {whole % 86400 // 3600:02}h"
+def user_frame(failure: Failure) -> str:
+    """`train.py:42 in train`: the innermost frame outside of installed libraries and holdfast, or
+    of such a library if there is none. "" if all are holdfast's: the message says more."""
+    first = failure.traceback.partition(_AFTER_IT)[0]
+    frames = list(_FRAME.finditer(first))
+    own = [frame for frame in frames if not any(mark in frame["file"] for mark in _LIBRARY)]
+    others = own or [frame for frame in frames if not is_holdfast_file(frame["file"])]
+    if not others:
+        return ""
+    frame = others[-1]
+    return f"{frame['file'].rpartition('/')[2]}:{frame['line']} in {frame['name']}"
 
 
-def size(amount_bytes: float) -> str:
-    """`812 B`, `12.3 kB`, `12.3 MB`: powers of 1000."""
-    amount, unit = float(amount_bytes), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 999.95 or unit == "TB":
-            break
-        amount /= 1000
-    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+def is_holdfast_file(file: str) -> bool:
+    """Whether code in this file is holdfast's."""
+    return file.startswith(_OURS)
 
 
-def format_value(value: object, width: int = 20) -> str:
-    """A value for a table: numbers with four digits, texts cut to `width` columns."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return cut(printable(" ".join(str(value).split())), width)
-    if isinstance(value, int) and abs(value) < 10**12:
-        return str(value)
-    if isinstance(value, int) and value.bit_length() > READ_BITS:
-        return format_value(whole_text(value), width)
-    return f"{value:.4g}"
+def logs_of(failure: Failure, names: tuple[str, str] = (STDOUT, STDERR)) -> tuple[str, str]:
+    """The file in the trial's folder with the most information, and where to look if it is empty
+    ("" for nowhere).
 
-
-def format_cell(value: object, width: int = 20) -> str:
-    """`format_value`, with an empty cell for None."""
-    return "" if value is None else format_value(value, width)
-
-
-def param_cell(params: Mapping[str, object], name: str, width: int = 20) -> str:
-    """A parameter for a table: empty if the config does not have it, `None` if it is None."""
-    return format_value(params[name], width) if name in params else ""
-
-
-def printed(text: str) -> list[str]:
-    """The lines as a terminal shows them: a progress bar returns to the start and overwrites
-    itself."""
-    lines = text.removesuffix("\n").split("\n")
-    return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
-
-
-def skipped_text(count: int) -> str:
-    """`... 12 lines not shown here, see its stdout and stderr files`."""
-    return f"... {counted(count, 'line', 'lines')} not shown here, see its stdout and stderr files"
-
-
-def states_text(
-    counts: Mapping[Status, int],
-    not_created: int = 0,
-    *,
-    ended: bool = False,
-    is_live: bool = True,
-    reasons: Mapping[StopReason, int] | Mapping[str, int] = MappingProxyType({}),
-    interrupted: int = 0,
-) -> str:
-    """`8 finished, 2 pruned, 1 failed, 2 running, 3 queued, 10 not created yet`.
-
-    `reasons` counts the trials that have ended by reason. Unless the run `is_live`, the trials
-    that had a worker are `interrupted`, and so are those that had begun and wait again:
-    `interrupted` counts all that had begun and have not ended.
+    error.txt has the traceback. A process that was killed leaves none, but its output has its last
+    lines. `names` are those of stdout and stderr.
     """
-    words, known = Counter[str](), {str(reason): n for reason, n in reasons.items()}
-    early = {reason.value: known.get(reason, 0) for reason in StopReason if reason.is_early}
-    for status, word in _WORDS.items():
-        words[word if is_live or not status.has_worker else "interrupted"] += counts.get(status, 0)
-        if status is Status.TERMINATED:
-            words[word] -= sum(early.values())
-            words.update(early)
-    if not is_live:
-        again = interrupted - words["interrupted"] - words["paused"]
-        words["interrupted"] += again
-        words["queued"] -= again
-    parts = [f"{count} {word}" for word, count in words.items() if count]
-    later = "not created" if ended else "not created yet"
-    return ", ".join([*parts, *[f"{not_created} {later}"] * bool(not_created)])
+    if failure.kind not in OF_THE_PROCESS:
+        return ERROR, ""
+    found = _RANK.match(failure.message)
+    rank = int(found[1]) if found else 0
+    out, err = (rank_log(name, rank) if rank else name for name in names)
+    return err, out if out != err else ""
 
 
-def state_word(status: Status, reason: str | None) -> str:
-    """`queued`, `running`, `finished`, `pruned`: the word of a trial in tables and counts.
+def path_of(below: str, here: str, stored: str, *, on_node: bool) -> str:
+    """The path of a file of a trial, by its path inside the experiment: `here` is the experiment's
+    folder on this machine, `stored` its place. The output of a trial on a node is only there."""
+    if not (below and on_node) or stored in ("", here) or below.endswith(f"/{ERROR}"):
+        return below and f"{here}/{below}"
+    base, mark, query = stored.partition("?")
+    return f"{base}/{below}{mark}{query}"
 
-    `reason` is that of a trial that was stopped or interrupted."""
-    return reason if reason and status is not Status.PAUSED else _WORDS[status]
+
+def retry_way(failed: Iterable[Trial]) -> str:
+    """How failed trials run again: "resume" if one of them has a checkpoint, else "restart"."""
+    return "resume" if any(trial.checkpoints for trial in failed) else "restart"
+
+
+def retry_options(failed: Iterable[Trial], code: str = "") -> tuple[str, ...]:
+    """The options of `holdfast resume` that run failed trials again: with the script's trainable
+    that `code` names, or with the stored one."""
+    return (f"--{retry_way(failed)}-errored", *(("--trainable", code) if code else ()))
+
+
+def retry_advice(trials: Iterable[Trial]) -> str:
+    """What to add to a command that resumes a run after a full disk, so that it also runs the
+    trials that failed for it; "" if there are none."""
+    failed = [trial for trial in trials if trial.error is not None and trial.error.is_no_room]
+    failed = [trial for trial in failed if trial.status is Status.ERROR]
+    if not failed:
+        return ""
+    count, they = (f"{len(failed)} trials", "them") if len(failed) > 1 else ("1 trial", "it")
+    (option,) = retry_options(failed)
+    return f" {option} ({count} failed because a disk was full; {option} runs {they} again)"
+
+
+def cause(headline: str, where: str) -> tuple[str, str]:
+    """A key that is equal for failures of one cause: numbers, as of processes and steps, are
+    ignored."""
+    return re.sub(r"\d+", "#", headline), where
+
+
+# The first retries of each cause are shown, then the 10th, the 100th and so on.
+_TOLD_EACH = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A trial that has failed and is retried.
+
+    It is attempt number `attempt` of the `most` (None: no limit) that its budget allows; both are
+    0 if no budget was charged. It resumes from `checkpoint`; None for the beginning.
+    `may_be_lost`: the checkpoint was on a node that is gone, and storage may not have it.
+    `node` says where it failed: see `Failure.on_node`. It waits `wait_s` seconds first. `log` has
+    the most information, `other_log` is where to look if that is empty ("" for nowhere); both are
+    relative to the experiment's folder.
+    """
+
+    name: str
+    headline: str
+    where: str
+    log: str
+    attempt: int
+    most: int | None
+    checkpoint: CheckpointRecord | None
+    wait_s: float
+    may_be_lost: bool = False
+    other_log: str = ""
+    node: str = ""
+
+
+def retry_of(
+    event: Event | None, before: Trial | None, after: Trial | None, spec: ExperimentSpec
+) -> Retry | None:
+    """The retry that a change of a trial means; None if it means no retry.
+
+    One event may fail an attempt and launch the next: then the trial no longer has its error.
+    """
+    if not isinstance(event, (Raised, Exited, StopperAnswered)):
+        return None  # first, because this runs for every report
+    if before is None or after is None or before is after or after.status.is_final:
+        return None
+    failure = _failure(event, before, after)
+    if failure is None or not before.status.has_worker:
+        return None
+    if after.attempt == before.attempt and after.error is before.error:
+        return None  # it was stopped, or ended with its run
+    if after.shrunk_until != before.shrunk_until:
+        return None  # it continues with one worker fewer, which the machine reports
+    budget = budget_of(failure, spec.failure)
+    limit = None if budget is None else limit_of(budget, spec.failure)
+    is_waiting = after.attempt == before.attempt
+    log, other = logs_of(failure, log_names_of(spec.options.get("log_to_file", False)))
+    folder = after.spec.dirname
+    return Retry(
+        name=after.spec.name,
+        headline=failure.headline,
+        where=user_frame(failure),
+        log=f"{folder}/{log}",
+        other_log=f"{folder}/{other}" if other else "",
+        attempt=0 if budget is None else budget.spent(after) + 1,
+        most=0 if budget is None else None if limit in (None, -1) else limit + 1,
+        checkpoint=after.newest_checkpoint,
+        may_be_lost=_may_be_lost(event, before, after.newest_checkpoint),
+        node=failure.on_node,
+        wait_s=wait_s(after, spec.failure, spec.seed) if is_waiting and budget else 0.0,
+    )
+
+
+def _may_be_lost(event: Event, before: Trial, checkpoint: CheckpointRecord | None) -> bool:
+    is_node_gone = isinstance(event, Exited) and bool(before.place.nodes)
+    return is_node_gone and checkpoint is not None and not checkpoint.persisted
+
+
+def _failure(
+    event: Raised | Exited | StopperAnswered, before: Trial, after: Trial
+) -> Failure | None:
+    if not isinstance(event, Exited):
+        return event.failure
+    place = before.place
+    # The machine knows whether the node had said that it would leave.
+    kind = "preempted" if after.preemptions > before.preemptions else event.kind
+    return lost_worker(kind, event.cause, pid=place.pid, hostname=place.hostname, node=place.node)
+
+
+class Retries:
+    """Decides which retries are shown, and counts all of them by cause."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def total(self) -> int:
+        return self._counts.total()
+
+    def count(self, retry: Retry) -> tuple[int, bool]:
+        """The number of retries with this cause so far, and whether to show this one."""
+        key = cause(retry.headline, retry.where)
+        self._counts[key] += 1
+        number = self._counts[key]
+        return number, is_shown(number)
+
+
+def is_shown(number: int) -> bool:
+    """Whether the message is one of the first, or the 10th, 100th, 1,000th and so on."""
+    return number <= _TOLD_EACH or (number >= 10 and _is_round(number))
+
+
+def _is_round(number: int) -> bool:
+    """Whether it is 10, 100, 1,000 and so on."""
+    return str(number).rstrip("0") == "1"
+
+
+_SHOWN_NODES = 3
+_SHOWN_WAITS = 2
+_SHOWN_RANKS = 5
+# Ranks wait for each other in every report: only waits that last longer are shown.
+_LONG_WAIT_S = 5.0
+
+
+def node_lines(summary: Summary) -> Iterator[str]:
+    """`3 of 4 nodes, b leaves; c has left: its connection was closed`, and what the cluster waits
+    for."""
+    if summary.nodes is not None:
+        yield _nodes_text(summary.nodes)
+    if summary.waiting:
+        yield summary.waiting
+
+
+def node_count(here: int, most: int | None) -> str:
+    """`3 of 4 nodes`, `1 node`."""
+    of = "" if most is None else f" of {most:,}"
+    word = "node" if (here if most is None else most) == 1 else "nodes"
+    return f"{here:,}{of} {word}"
+
+
+def _nodes_text(nodes: NodesSummary) -> str:
+    parts = [node_count(nodes.here, nodes.most)]
+    if nodes.leaving:
+        verb = "leaves" if len(nodes.leaving) == 1 else "leave"
+        parts.append(f"{listed(nodes.leaving, _SHOWN_NODES)} {verb}")
+    text = ", ".join(parts)
+    if not nodes.left:
+        return text
+    (newest, cause), *others = nodes.left
+    left = f"{newest} has left{f': {short_cause(cause)}' if cause else ''}"
+    before = f" (before it {listed([name for name, _ in others], _SHOWN_NODES)})" if others else ""
+    return f"{text}; {left}{before}"
+
+
+def wait_lines(summary: Summary) -> Iterator[str]:
+    """The ranks for which others have waited long."""
+    waits = [wait for wait in summary.waits if wait.waited_s > _LONG_WAIT_S]
+    for wait in waits[:_SHOWN_WAITS]:
+        yield _wait_text(wait)
+    if len(waits) > _SHOWN_WAITS:
+        more = counted(len(waits) - _SHOWN_WAITS, "trial", "trials")
+        yield f"and ranks of {more} more wait"
+
+
+def _wait_text(wait: RankWait) -> str:
+    numbers = listed([str(rank) for rank in wait.ranks], _SHOWN_RANKS)
+    ranks = f"{'rank' if len(wait.ranks) == 1 else 'ranks'} {numbers}"
+    verb = "has" if len(wait.ranks) == 1 else "have"
+    waited = duration(wait.waited_s)
+    return f"{wait.name}: {ranks} {verb} not reported; the others have waited for {waited}"
+
+
+def room_notice(
+    spec: ExperimentSpec,
+    capacity: Mapping[str, float],
+    offer: Sequence[NodeKind],
+    total: int | None,
+) -> str:
+    """A message if fewer trials can run at once than `spec.max_concurrent`, with the resource that
+    is short; "" otherwise, and if that is not known.
+
+    `total` is the number of trials, None without a limit.
+    """
+    if spec.max_concurrent is None:
+        return ""
+    asked = min(spec.max_concurrent, total or spec.max_concurrent)
+    short = _shortage(spec, capacity, offer, asked)
+    return f"{asked} trials may run at once, but {short}" if short else ""
+
+
+def _shortage(
+    spec: ExperimentSpec, capacity: Mapping[str, float], offer: Sequence[NodeKind], asked: int
+) -> str:
+    """`there is room for 2: each asks for 1 CPU, and ...`; "" if there is room for all."""
+    have = _most_of(offer) if offer else dict(capacity)
+    if spec.resources is None or have is None:
+        return ""
+    wanted = {name: most for name, most in spec.resources.least_resources.items() if most}
+    fit = Capacity(have).room(wanted, asked)
+    if fit == asked:
+        return ""
+    short = [name for name in wanted if Capacity(have).room({name: wanted[name]}, asked) == fit]
+    needs = " and ".join(_amount(name, wanted[name]) for name in short)
+    there = " and ".join(_amount(name, have.get(name, 0)) for name in short)
+    where = "the cluster has at most" if offer else "this machine has"
+    return (
+        f"there is room for {fit}: each asks for {needs}, and {where} {there}. Ask for less in "
+        f"tune.with_resources()"
+        f"{'' if offer else ', or declare more in holdfast.init()'}"
+    )
+
+
+def _most_of(offer: Sequence[NodeKind]) -> dict[str, float] | None:
+    """The sum of all nodes that may join; None if it is not known."""
+    total: dict[str, float] = {}
+    for kind in offer:
+        if kind.most is None or kind.resources is None or kind.detects:
+            return None
+        for name, amount in kind.resources.items():
+            total[name] = total.get(name, 0) + kind.most * amount
+    return total
+
+
+def _amount(name: str, amount: float) -> str:
+    if name == "memory":
+        return f"{size(amount)} of memory"
+    return f"{amount:g} {name}{'s' * (amount != 1 and name in ('CPU', 'GPU'))}"
+
+
+def short_of_room(machine: Machine, total: int | None) -> str:
+    """`room_notice` for an experiment as it is."""
+    placement = machine.placement
+    return room_notice(machine.spec, placement.capacity.total, machine.cluster.offer, total)
+
+
+def shortage(machine: Machine, asked: int) -> str:
+    """`there is room for 2: ...` if fewer than `asked` trials of the experiment can run at once;
+    "" otherwise, and if that is not known."""
+    placement = machine.placement
+    return _shortage(machine.spec, placement.capacity.total, machine.cluster.offer, asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldNews:
+    """Says that a trial is paused now which has run on, and that the run waits for a person.
+
+    `resume` and `stop` are the commands for the experiment, without the names of trials.
+    """
+
+    resume: str
+    stop: str
+
+    def after(self, machine: Machine) -> list[str]:
+        """The messages about the event that the machine has just handled."""
+        held = machine.placement.held
+        if not held:
+            return []
+        return [
+            f"trial {trial_id} is paused at iteration {machine.trials[trial_id].iteration}"
+            for trial_id, before in machine.moved.items()
+            if trial_id in held and before.status is not Status.PENDING
+        ]
+
+    def waiting(self, machine: Machine) -> str:
+        """`2 trials are paused: holdfast resume PATH TRIAL, or holdfast stop PATH`; "" unless only
+        such trials are left."""
+        if not machine.waits_for_person:
+            return ""
+        count = len(machine.placement.held)
+        trials = "1 trial is" if count == 1 else f"{count:,} trials are"
+        return f"{trials} paused: {self.resume} TRIAL, or {self.stop}"
+
+
+_SHOWN_FAILURES = 3
 
 
 def counts_text(summary: Summary) -> str:
@@ -177,11 +432,6 @@ def best_text(summary: Summary) -> str:
     return f"{text}: {params}" if params else text
 
 
-def values_text(values: Mapping[str, object]) -> str:
-    """`acc=0.9 loss=0.25`."""
-    return " ".join(f"{name}={format_value(value)}" for name, value in values.items())
-
-
 def time_text(summary: Summary) -> str:
     """`1m 20s, about 2m 10s left`."""
     elapsed = duration(summary.elapsed_s)
@@ -216,13 +466,6 @@ def retry_text(retry: Retry, number: int, folder: str, stored: str = "") -> str:
         f"{retry.name} failed{where}: {format_value(retry.headline, 300)}. "
         f"{verb}: {attempt}, from {start}.{alike}\n  {pointer(log, other, node=retry.node)}"
     )
-
-
-def start_text(checkpoint: CheckpointRecord | None = None) -> str:
-    """`checkpoint_000003 (iteration 4)`; `the start` without a checkpoint."""
-    if checkpoint is None:
-        return "the start"
-    return f"{checkpoint.dirname} (iteration {checkpoint.iteration})"
 
 
 def _where(failed: FailedTrial | Retry) -> str:
@@ -337,11 +580,6 @@ def silent_text(count: int) -> str:
 def _has_unsaved(summary: Summary) -> bool:
     storage = summary.storage
     return storage is not None and bool(storage.checkpoints or storage.upload or storage.trouble)
-
-
-def counted(number: int, one: str, many: str) -> str:
-    """`1 line`, `12 lines`."""
-    return f"{number} {one if number == 1 else many}"
 
 
 def pointer(log: str, other: str = "", *, node: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.progress.plain_tables import RED, html_heading, html_line, html_table
 from holdfast.experiment.progress.summarizer import summary_of
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.trial_table import table_of
@@ -13,6 +12,7 @@ from holdfast.experiment.progress.wording import (
     hidden_text,
 )
 from holdfast.experiment.results.outcome import Outcome
+from holdfast.text.tables import RED, html_heading, html_line, html_table
 
 _ROWS = 20
 

@@ -12,8 +12,6 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.row_lines import Row, numeric
 from holdfast.experiment.folder.trial_folder import TrialFolder, portable
-from holdfast.experiment.progress.stop_reasons import count_reasons, stop_reason, stop_sentence
-from holdfast.experiment.progress.wording import states_text
 from holdfast.experiment.records.rows import columns_of, tag_columns
 from holdfast.experiment.results.pareto import Placed, goals_text, pareto_front, placed
 from holdfast.experiment.results.ranking import (
@@ -36,6 +34,7 @@ from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
+from holdfast.text.trials import count_reasons, states_text, stop_reason, stop_sentence
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import StopReason, Trial, TrialSpec
@@ -130,7 +129,7 @@ class Outcome:
 
     def why_stopped(self, trial: Trial) -> str:
         """Why it has stopped, in a sentence; "" for a trial that runs or waits."""
-        return stop_sentence(trial, self.spec, is_live=not self.is_over)
+        return stop_sentence(trial, self.spec.options, is_live=not self.is_over)
 
     def reachable(self, trial: Trial) -> Trial:
         """The trial without checkpoints that were not persisted and are not on this machine."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.finished_stats import value_of
-from holdfast.experiment.progress.wording import counted
+from holdfast.experiment.progress.summarizer import value_of
 from holdfast.scheduler.policies.pareto import dominates
+from holdfast.text.values import counted
 from holdfast.trial.trial import Trial
 
 _SIGNS: Final = {"max": 1.0, "min": -1.0}

@@ -8,15 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.folder.row_lines import numeric
-from holdfast.experiment.progress.finished_stats import leader, rank, value_of
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
     TakeoverFact,
-    changes_text,
     rung_counts,
     takeover_facts,
 )
-from holdfast.experiment.progress.stop_reasons import short_name
+from holdfast.experiment.progress.summarizer import leader, rank, value_of
 from holdfast.experiment.results.chance import fewest, left_out, too_few, within_chance
 from holdfast.experiment.results.drawing.canvas import (
     COLOURS,
@@ -46,6 +44,7 @@ from holdfast.experiment.results.importance import (
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.pareto import placed
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.text.trials import changes_text, short_name
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
 

@@ -16,7 +16,6 @@ from holdfast.experiment.folder.experiment_folders import experiments_in, names_
 from holdfast.experiment.folder.layout import JOURNAL, RESULTS, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.folder.nodes_file import read_news
 from holdfast.experiment.folder.trial_folder import list_folder, read_file
-from holdfast.experiment.progress.wording import size
 from holdfast.experiment.records.journal_start import (
     JournalUnreadable,
     find_beginning,
@@ -33,6 +32,7 @@ from holdfast.syncer.journal.journal import Position, readable_end, segment_name
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.text.values import size
 from holdfast.trial.errors import TuneError
 
 if TYPE_CHECKING:

@@ -8,8 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from holdfast import ray_path
-from holdfast.experiment.progress.text_width import aligned
-from holdfast.experiment.progress.wording import format_cell, state_word
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.results.result import Result
@@ -17,6 +15,8 @@ from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.results.stored_trial import recorded_row
 from holdfast.names import printable
 from holdfast.replaced import explained_attribute
+from holdfast.text.trials import state_word
+from holdfast.text.values import aligned, format_cell
 from holdfast.trial.errors import TrialError
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status

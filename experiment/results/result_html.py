@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.experiment.progress.plain_tables import (
+from holdfast.experiment.results.ranking import AUTOMATIC
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.text.tables import (
     RED,
     html_facts,
     html_heading,
     html_line,
     html_table,
 )
-from holdfast.experiment.progress.wording import format_value
-from holdfast.experiment.results.ranking import AUTOMATIC
-from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.text.values import format_value
 from holdfast.trial.errors import TrialError
 from holdfast.trial.readable import readable
 from holdfast.trial.values import flatten

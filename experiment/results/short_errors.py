@@ -15,7 +15,7 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from holdfast.experiment.progress.failure_text import is_holdfast_file
+from holdfast.experiment.progress.wording import is_holdfast_file
 from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.lazy import FrameworkMissing

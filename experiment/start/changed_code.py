@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.folder.shell_command import holdfast_command, module_path
-from holdfast.experiment.progress.failure_text import retry_way
-from holdfast.experiment.progress.wording import counted
+from holdfast.experiment.progress.wording import retry_way
 from holdfast.experiment.user_objects.code import (
     CODE,
     differ,
@@ -27,6 +26,7 @@ from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.machine import Machine
+from holdfast.text.values import counted
 from holdfast.trial.trial import Status, Trial
 from holdfast.trial.tuning import ResumeConfig
 

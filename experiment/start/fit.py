@@ -24,10 +24,8 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.listed_place import note_run
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
-from holdfast.experiment.progress.failure_text import retry_advice
 from holdfast.experiment.progress.notebook_view import in_notebook
-from holdfast.experiment.progress.reporter_view import ReporterView
-from holdfast.experiment.progress.reporters import ProgressReporter
+from holdfast.experiment.progress.reporters import ProgressReporter, ReporterView
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.views import (
     ProgressView,
@@ -35,7 +33,7 @@ from holdfast.experiment.progress.views import (
     choose_view,
     error_stream,
 )
-from holdfast.experiment.progress.wording import counted
+from holdfast.experiment.progress.wording import retry_advice
 from holdfast.experiment.projector.logger_callbacks import as_asked
 from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
 from holdfast.experiment.records.opened import OpenedExperiment, locked
@@ -69,6 +67,7 @@ from holdfast.syncer.files.durable import is_leftover, write_atomic
 from holdfast.syncer.files.threads import ThreadCall
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
+from holdfast.text.values import counted
 from holdfast.trial.absent import FREE
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TrialError, TuneError
 from holdfast.trial.trial import Status, Trial

@@ -18,12 +18,10 @@ from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
-from holdfast.experiment.progress.failure_text import retry_options, retry_way
-from holdfast.experiment.progress.node_wording import room_notice
 from holdfast.experiment.progress.notebook_view import in_notebook
-from holdfast.experiment.progress.result_lines import ResultLines
+from holdfast.experiment.progress.reporters import ResultLines
 from holdfast.experiment.progress.views import ProgressView
-from holdfast.experiment.progress.wording import size
+from holdfast.experiment.progress.wording import retry_options, retry_way, room_notice
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
@@ -76,6 +74,7 @@ from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
+from holdfast.text.values import size
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import NodeKind
 from holdfast.trial.space import is_searched

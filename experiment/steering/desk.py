@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
 from holdfast.experiment.callbacks.messages import Level
-from holdfast.experiment.progress.node_wording import shortage
-from holdfast.experiment.progress.wording import counted
+from holdfast.experiment.progress.wording import shortage
 from holdfast.experiment.steering.orders import (
     AddConfig,
     AddTrials,
@@ -29,6 +28,7 @@ from holdfast.scheduler import events
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.steering import refusal
 from holdfast.scheduler.stopping import RESUMABLE
+from holdfast.text.values import counted
 from holdfast.trial.errors import InvalidConfig
 
 # So many events go into the journal with one write, and no report waits longer for them.

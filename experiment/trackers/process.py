@@ -22,8 +22,8 @@ from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.tracker import Told, TrackedTrial, Tracker
 from holdfast.forked import children_end_here
 from holdfast.runtime.priority import children_give_way, give_way
-from holdfast.runtime.safe_text import named
 from holdfast.runtime.transport import Channel
+from holdfast.text.errors import named
 
 _NICE = 10
 ATTEMPT = "attempt"

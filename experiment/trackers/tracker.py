@@ -12,8 +12,8 @@ from holdfast.dataclass import dataclass
 from holdfast.described import Construction
 from holdfast.experiment.callbacks.callback import LoggerCallback
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
-from holdfast.experiment.progress.stop_reasons import stop_reason
 from holdfast.experiment.trackers.delivery import RetryDelays
+from holdfast.text.trials import stop_reason
 from holdfast.trial.trial import StopReason, Trial
 
 # Errors that mean a fault of the arguments rather than of the service.

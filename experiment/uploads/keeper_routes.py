@@ -14,9 +14,9 @@ from holdfast.experiment.uploads.node_keepers import NodeKeepers
 from holdfast.experiment.uploads.questions import GONE, StorageQuestions
 from holdfast.experiment.uploads.waiting import Share, WaitingCheckpoint, WaitingCheckpoints
 from holdfast.names import folder_name, inner_path, plain_name, printable, shown
-from holdfast.runtime import safe_text
 from holdfast.runtime.wire import Message
 from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.text import errors
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.trial import TrialSpec
 
@@ -264,7 +264,7 @@ def checked(message: Message) -> Message:
         case ["blind" | "gone" | "refused" | "trouble" | "warning" as name, why]:
             return [name, _text(why)]
         case ["kept", str(place)] if place.startswith("/"):
-            return ["kept", printable(safe_text.shortened(place, _LONGEST_TEXT))]
+            return ["kept", printable(errors.shortened(place, _LONGEST_TEXT))]
         case ["failed" | "stuck" as name, what, why]:
             return [name, _text(what), _text(why)]
         case ["left" | "closed" as name, list(lines)] if len(lines) <= _MOST_LINES:
@@ -328,4 +328,4 @@ def _ticket(value: object) -> str:
 def _text(value: object) -> str:
     if type(value) is not str:
         raise ValueError(f"a reason must be text, not {shown(value)}")
-    return printable(safe_text.shortened(value, _LONGEST_TEXT), keep="\n")
+    return printable(errors.shortened(value, _LONGEST_TEXT), keep="\n")

@@ -24,9 +24,9 @@ from holdfast.experiment.user_objects.stored_objects import (
     StoredField,
     restored,
 )
-from holdfast.runtime.safe_text import named
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.stores.plain_files import read_small
+from holdfast.text.errors import named
 from holdfast.trial.errors import TuneError
 
 _MAGIC: Final = b"HFTUNR\0\2"

@@ -43,9 +43,9 @@ from holdfast.runtime.fleet.delivery import OBJECTS
 from holdfast.runtime.fleet.facts import node_ip
 from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.runtime.process_control import Title
-from holdfast.runtime.safe_text import excerpt, message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.text.errors import excerpt, message_of, traceback_of, type_name
 from holdfast.trial.absent import UNNAMED
 from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure, FailureKind, InvalidMetrics

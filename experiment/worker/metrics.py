@@ -10,7 +10,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
-from holdfast.runtime.safe_text import excerpt
+from holdfast.text.errors import excerpt
 from holdfast.trial.errors import InvalidMetrics
 from holdfast.trial.values import in_order
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.metrics import DEEPEST, LONGEST_LIST, LONGEST_TEXT
 from holdfast.names import shown
-from holdfast.runtime import safe_text
 from holdfast.schema import Between, Count, Messages, Stored, decode
+from holdfast.text import errors
 from holdfast.trial.checkpoint import CheckpointRecord, Validation, evolve_record
 from holdfast.trial.errors import Failure
 
@@ -49,11 +49,11 @@ def short_text(value: object, name: str, longest: int = _LONGEST_NAME) -> str:
     return value
 
 
-def long_text(value: object, name: str, longest: int = safe_text.LONGEST_TEXT) -> str:
+def long_text(value: object, name: str, longest: int = errors.LONGEST_TEXT) -> str:
     """Text of several lines, shortened."""
     if type(value) is not str:
         raise ValueError(f"{name} must be text, not {shown(value)}")
-    return safe_text.shortened(value, longest)
+    return errors.shortened(value, longest)
 
 
 def validated(status: object, found: object) -> tuple[Validation, dict[str, Any]]:

@@ -14,11 +14,11 @@ from holdfast.experiment.workers.start_checkpoints import (
     Experiment,
     StartCheckpoints,
 )
-from holdfast.runtime.safe_text import message_of, named, type_name
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.effects import Launch
 from holdfast.scheduler.events import Event, Resumed
 from holdfast.syncer.errors import StorageError
+from holdfast.text.errors import message_of, named, type_name
 from holdfast.trial.errors import Failure, FailureKind
 from holdfast.trial.events import Adopted, Saved
 from holdfast.trial.trial import Origin, Trial

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from holdfast.runtime.process_control import Title
-from holdfast.runtime.safe_text import shortened
 from holdfast.runtime.service import Service
 from holdfast.runtime.wire import Message
+from holdfast.text.errors import shortened
 
 _LAST_LINES = 12
 _CHUNK_BYTES = 1 << 16

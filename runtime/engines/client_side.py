@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.engines.agent_job import Ending
-from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
+from holdfast.text.errors import named
 
 Tell = Callable[[Message], None]
 # No call of a cluster's client may take longer; then the process ends, and another begins.

@@ -15,8 +15,8 @@ from holdfast.runtime.engines.agent_job import Ending
 from holdfast.runtime.engines.client_side import CALL_S, Refusal, Tell
 from holdfast.runtime.engines.client_side import serve as serve_cluster
 from holdfast.runtime.engines.dask_address import refusal, remedy
-from holdfast.runtime.safe_text import named
 from holdfast.runtime.transport import Channel
+from holdfast.text.errors import named
 
 # The scheduler unpickles the task, too, and need not have holdfast: so the task is `eval`.
 _RUN = "__import__('holdfast.runtime.engines.dask_job', fromlist=['run']).run"

@@ -8,8 +8,8 @@ from io import BytesIO
 from typing import Any
 
 from holdfast.runtime.engines.agent_job import JOBS, AgentJob
-from holdfast.runtime.safe_text import named
 from holdfast.runtime.threads import LIMITS
+from holdfast.text.errors import named
 
 
 def run(ticket: str, invitation: BytesIO, topic: str, agent: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ from holdfast.runtime.engines.agent_job import Ending
 from holdfast.runtime.engines.client_side import CALL_S, Refusal, Tell
 from holdfast.runtime.engines.client_side import serve as serve_cluster
 from holdfast.runtime.engines.ray_job import RayAgent
-from holdfast.runtime.safe_text import named, shortened
 from holdfast.runtime.transport import Channel
+from holdfast.text.errors import named, shortened
 
 R = TypeVar("R")
 

@@ -15,9 +15,9 @@ from holdfast.dataclass import dataclass
 from holdfast.names import UnsafeName, plain_name, printable, shown
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.safe_text import shortened
 from holdfast.runtime.usage.used import Used, read_used
 from holdfast.runtime.wire import Message
+from holdfast.text.errors import shortened
 
 _LONGEST_LINE = 1000
 _LONGEST_TEXT = 1 << 18

@@ -50,7 +50,6 @@ from holdfast.runtime import learning, process_control, threads
 from holdfast.runtime.errors import RuntimeFault
 from holdfast.runtime.holding import from_words, hold
 from holdfast.runtime.orphans import Ended
-from holdfast.runtime.safe_text import message_of, traceback_of
 from holdfast.runtime.transport import CHUNK_BYTES
 from holdfast.runtime.usage.processes import resident_bytes
 from holdfast.runtime.warm import preloading
@@ -68,6 +67,7 @@ from holdfast.runtime.worker import (
     find_entry,
     flush_open_files,
 )
+from holdfast.text.errors import message_of, traceback_of
 from holdfast.usable_process import make_usable
 
 if TYPE_CHECKING:

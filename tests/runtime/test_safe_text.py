@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime import safe_text
-from holdfast.runtime.safe_text import excerpt, message_of, named, traceback_of, type_name
+from holdfast.text import errors
+from holdfast.text.errors import excerpt, message_of, named, traceback_of, type_name
 
 released = threading.Event()
 
@@ -17,7 +17,7 @@ released = threading.Event()
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The wait for a text is short, and no thread that makes one outlives its test."""
-    monkeypatch.setattr(safe_text, "TEXT_DEADLINE_S", 0.05)
+    monkeypatch.setattr(errors, "TEXT_DEADLINE_S", 0.05)
     released.clear()
     yield
     released.set()
@@ -52,7 +52,7 @@ def test_text_of_the_users_own_is_made_in_a_thread_and_waited_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert message_of(Odd(wait)) == "(its __str__ did not end within 0.05 s)"
-    monkeypatch.setattr(safe_text, "TEXT_DEADLINE_S", 60.0)
+    monkeypatch.setattr(errors, "TEXT_DEADLINE_S", 60.0)
     assert message_of(Odd(lambda: threading.current_thread().name)) == "holdfast-safe-text"
     assert message_of(Odd(lambda: 5)) == "(its __str__ raised TypeError)"
     assert message_of(Odd(lambda: 1 // 0)) == "(its __str__ raised ZeroDivisionError)"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.control.watch import REFRESH_S, Refresher
-from holdfast.experiment.progress.log_buffer import LogBuffer
+from holdfast.experiment.progress.log_view import LogBuffer
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.terminal_view import TerminalView

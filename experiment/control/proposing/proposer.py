@@ -20,10 +20,10 @@ from holdfast.experiment.control.proposing.config_forms import ConfigForms
 from holdfast.experiment.control.proposing.naming import Naming, Resources, TrialMaker
 from holdfast.global_numbers import seeded_numbers
 from holdfast.plain_numbers import is_number
-from holdfast.runtime.safe_text import named as error_text
 from holdfast.scheduler.events import ConfigRefused, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, introduce
+from holdfast.text.errors import named as error_text
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.nesting import check_nesting
 from holdfast.trial.search_space.added import added_variant, checked_config, chosen_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.experiment.progress.wording import format_value
 from holdfast.lazy import MATPLOTLIB
+from holdfast.text.values import format_value
 from holdfast.trial.errors import TuneError
 
 if TYPE_CHECKING:

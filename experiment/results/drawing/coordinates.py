@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.text_width import short_headers
 from holdfast.experiment.results.drawing.canvas import (
     BEST,
     QUIET,
@@ -20,6 +19,7 @@ from holdfast.experiment.results.drawing.canvas import (
     say_instead,
 )
 from holdfast.plain_numbers import is_number
+from holdfast.text.values import short_headers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.results.drawing.canvas import (
     BEST,
     QUIET,
@@ -13,6 +12,7 @@ from holdfast.experiment.results.drawing.canvas import (
     quiet_frame,
     say_instead,
 )
+from holdfast.text.values import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from string import ascii_lowercase
 
-from holdfast.experiment.progress.wording import format_value
 from holdfast.experiment.results.drawing.curves import PlotCurve
+from holdfast.text.values import format_value
 
 MOST_CURVES = len(ascii_lowercase)
 _SEVERAL = "*"  # where curves meet

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.row_lines import Row, numeric
-from holdfast.experiment.progress.finished_stats import value_of
-from holdfast.experiment.progress.wording import counted
+from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.results.exporting.distributions import (
     Categories,
@@ -35,6 +34,7 @@ from holdfast.experiment.results.ranking import reported_names
 from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.lazy import OPTUNA
 from holdfast.syncer.errors import redact
+from holdfast.text.values import counted
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, StopReason, Trial

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.text.trials import unread_text
 from holdfast.trial.errors import InvalidConfig
 
 PREFIX: Final = "holdfast:"
@@ -141,14 +142,6 @@ def reports(line: Line) -> bool:
 def seems_mixed(line: Line) -> bool:
     """True for a report behind other text: of another process, usually."""
     return PREFIX in visible(line.text)
-
-
-def unread_text(unread: int) -> str:
-    """The number of lines that looked like reports, with advice; "" for 0."""
-    return (
-        f"{unread:,} line{'s' * (unread > 1)} looked like a report and could not be read. "
-        "Where several processes print, lines mix: append reports to $HOLDFAST_REPORT_FILE"
-    ) * bool(unread)
 
 
 def doubts(unread: int, first_s: float, ran_s: float, rows: int) -> Iterator[str]:

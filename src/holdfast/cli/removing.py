@@ -12,7 +12,7 @@ from holdfast.cli.printing import MISUSED, SOUND, WRONG, complain, quoted, say, 
 from holdfast.experiment.browse.removal import Part, Removal, removal
 from holdfast.experiment.doctor.erasing import erase
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.progress.wording import size
+from holdfast.text.values import size
 
 _SHOWN_FILES = 5
 

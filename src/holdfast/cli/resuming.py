@@ -17,7 +17,6 @@ from holdfast.cli.naming import settle
 from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
-from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.start.changed_code import name_for_shell
 from holdfast.experiment.user_objects.code import (
@@ -28,6 +27,7 @@ from holdfast.experiment.user_objects.code import (
 )
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.worker.command.trainable import CommandTrainable
+from holdfast.text.values import counted
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.wording import duration
 from holdfast.simulate.recording import Recording
 from holdfast.simulate.simulation import Simulation, hours
 from holdfast.simulate.tally import Incumbent
+from holdfast.text.values import duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

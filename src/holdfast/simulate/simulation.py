@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.wording import duration
 from holdfast.simulate.tally import Incumbent
+from holdfast.text.values import duration
 from holdfast.trial.errors import Failure
 from holdfast.trial.trial import Status, StopReason
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from holdfast.experiment.control.proposing.naming import Naming
 from holdfast.experiment.control.proposing.proposer import Proposer
-from holdfast.experiment.progress.stop_reasons import stop_reason
 from holdfast.experiment.start.extension import stop_fields
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.pickling import users_config
@@ -30,6 +29,7 @@ from holdfast.simulate.tally import Tally
 from holdfast.simulate.trace import Sink, tracing
 from holdfast.simulate.worker import Scene, Training
 from holdfast.simulate.world import World
+from holdfast.text.trials import stop_reason
 from holdfast.trial.config import CheckpointConfig, RunConfig
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.resources import PlacementGroupFactory, request, validated

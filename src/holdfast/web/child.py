@@ -12,8 +12,8 @@ from functools import partial
 
 from holdfast.errors import TuneError
 from holdfast.runtime.priority import give_way
-from holdfast.runtime.safe_text import named
 from holdfast.runtime.transport import Channel
+from holdfast.text.errors import named
 
 _NICE = 10
 

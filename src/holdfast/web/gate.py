@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.runtime.safe_text import named
+from holdfast.text.errors import named
 from holdfast.web.answers import failure
 from holdfast.web.security import (
     FRAMED,

@@ -21,8 +21,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page.place import Place
-from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks
+from holdfast.text.errors import named
 from holdfast.trial.errors import InvalidConfig
 from holdfast.web.app import Page, made_app
 from holdfast.web.errors import PortTaken

@@ -16,8 +16,7 @@ import pytest
 
 from holdfast.experiment.control import watch as watch_module
 from holdfast.experiment.control.watch import Refresher, watch
-from holdfast.experiment.progress.log_buffer import LogBuffer
-from holdfast.experiment.progress.log_view import LogView, SilentView
+from holdfast.experiment.progress.log_view import LogBuffer, LogView, SilentView
 from holdfast.experiment.progress.summary import RunFacts, Summary, TrialRow
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine

@@ -1,6 +1,6 @@
 """Messages about trials that a person has paused."""
 
-from holdfast.experiment.progress.held_messages import HeldNews
+from holdfast.experiment.progress.wording import HeldNews
 from holdfast.scheduler.events import PauseRequested, ResumeRequested, SearchEnded
 from holdfast.testing.rehearsal import Rehearsal
 

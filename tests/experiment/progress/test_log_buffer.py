@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import watch
-from holdfast.experiment.progress.log_buffer import LogBuffer
-from holdfast.experiment.progress.log_view import LogView
+from holdfast.experiment.progress.log_view import LogBuffer, LogView
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.scheduler.machine import Machine
 

@@ -13,15 +13,15 @@ import pytest
 
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Views
 from holdfast.experiment.progress.log_view import LogView
-from holdfast.experiment.progress.plain_tables import html_table, text_table
-from holdfast.experiment.progress.reporter_view import ReporterView
 from holdfast.experiment.progress.reporters import (
     CLIReporter,
     JupyterNotebookReporter,
     ProgressReporter,
+    ReporterView,
 )
 from holdfast.experiment.progress.summary import Summary
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.text.tables import html_table, text_table
 from holdfast.trial.errors import Failure, InvalidConfig
 from holdfast.trial.trial import Place, Status, Trial, TrialSpec
 from holdfast.trial.values import format_tag

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import Surroundings, Views
-from holdfast.experiment.progress.result_lines import ResultLines
+from holdfast.experiment.progress.reporters import ResultLines
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.trial import Trial, TrialSpec
 from tests.experiment.progress.screens import Clock

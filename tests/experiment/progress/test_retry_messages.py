@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.progress.failure_text import path_of
-from holdfast.experiment.progress.retry_messages import Retries, Retry, retry_of
-from holdfast.experiment.progress.wording import pointer, retry_text
+from holdfast.experiment.progress.wording import (
+    Retries,
+    Retry,
+    path_of,
+    pointer,
+    retry_of,
+    retry_text,
+)
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig

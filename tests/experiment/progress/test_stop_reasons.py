@@ -8,13 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.progress.stop_reasons import (
-    count_reasons,
-    short_name,
-    stop_reason,
-    stop_sentence,
-    stop_text,
-)
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.trial_table import table_of
@@ -40,6 +33,13 @@ from holdfast.scheduler.policy import (
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
+from holdfast.text.trials import (
+    count_reasons,
+    short_name,
+    stop_reason,
+    stop_sentence,
+    stop_text,
+)
 from holdfast.trial.events import Returned
 from holdfast.trial.trial import Status, Stop, StopReason
 
@@ -60,7 +60,7 @@ def running(count: int, policy: TrialScheduler | None = None, **spec: Any) -> Re
 def told(run: Rehearsal, trial_id: str, *, is_live: bool = True) -> tuple[str | None, str]:
     trial, spec = run.trial(trial_id), run.machine.spec
     reason = stop_reason(trial, is_live=is_live)
-    return reason, stop_sentence(trial, spec, is_live=is_live)
+    return reason, stop_sentence(trial, spec.options, is_live=is_live)
 
 
 def summary_of(run: Rehearsal, max_rows: int = 20) -> Summary:
@@ -128,7 +128,7 @@ def test_each_scheduler_says_why_it_stopped_a_trial_early(
     assert told(run, "t0")[0] == "finished"
     assert told(run, "t1") == ("pruned", why)
     for machine in (run.folded(), from_snapshot(snapshot(run.machine))):  # as readers see it
-        assert stop_sentence(machine.trials["t1"], machine.spec, is_live=False) == why
+        assert stop_sentence(machine.trials["t1"], machine.spec.options, is_live=False) == why
 
 
 @pytest.mark.parametrize(

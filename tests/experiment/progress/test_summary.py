@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.progress.failure_text import retry_advice, user_frame
-from holdfast.experiment.progress.node_wording import node_lines
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import MAX_FAILURES, RunFacts, Summary
 from holdfast.experiment.progress.wording import (
     closing_lines,
-    duration,
     failure_lines,
-    format_value,
-    size,
+    node_lines,
+    retry_advice,
+    user_frame,
     workers_lines,
 )
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec
@@ -26,6 +24,7 @@ from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.syncer.checkpoint import staging
+from holdfast.text.values import duration, format_value, size
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Place, Status, Trial, TrialSpec

@@ -18,10 +18,9 @@ from holdfast.experiment.progress.summary import (
     Summary,
     TrialRow,
 )
-from holdfast.experiment.progress.table_layout import Line, bar, picture
 from holdfast.experiment.progress.terminal_view import Prints, StdoutAbove
-from holdfast.experiment.progress.text_width import width_of
-from holdfast.experiment.progress.trial_table import shares
+from holdfast.experiment.progress.trial_table import Line, bar, picture, shares
+from holdfast.text.values import width_of
 from holdfast.trial.trial import Status
 from tests.experiment.progress.screens import Terminal
 

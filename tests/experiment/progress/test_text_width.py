@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.experiment.progress.text_width import cut, cut_apart, filled, short_headers, width_of
+from holdfast.text.values import cut, cut_apart, filled, short_headers, width_of
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.runtime import process_control, safe_text
+from holdfast.runtime import process_control
+from holdfast.text import errors
 
 LONG = 200_000_000
 
@@ -491,7 +492,7 @@ DEADLINES_S = {**dict.fromkeys(("endless", "held", "metric", "key"), 0.3), "caus
 
 
 def failing(config: dict[str, Any]) -> None:
-    safe_text.TEXT_DEADLINE_S = DEADLINES_S.get(config["way"], safe_text.TEXT_DEADLINE_S)
+    errors.TEXT_DEADLINE_S = DEADLINES_S.get(config["way"], errors.TEXT_DEADLINE_S)
     tune.report({"n": 1})
     ERRORS[config["way"]]()
 

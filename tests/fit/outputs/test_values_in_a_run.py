@@ -16,9 +16,9 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
-from holdfast.experiment.progress.wording import format_value
 from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.experiment.user_objects.placeholders import NamedObject, StoredObject
+from holdfast.text.values import format_value
 from holdfast.trial.errors import InvalidConfig
 
 pytestmark = pytest.mark.process

@@ -12,12 +12,11 @@ from holdfast.cli.browse.output import show_catalog, show_other_places, show_ove
 from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
 from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.progress.text_width import aligned
-from holdfast.experiment.progress.wording import counted, format_cell, format_value, size
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.result import Result
 from holdfast.syncer.errors import redact
+from holdfast.text.values import aligned, counted, format_cell, format_value, size
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
 
@@ -144,7 +143,7 @@ def _say_how_old(experiment: LocatedExperiment, trial: Trial, name: str, node: s
     """Say from which node the output of a trial is, and when it came."""
     from holdfast.experiment.browse import logs
     from holdfast.experiment.browse.condition import Condition
-    from holdfast.experiment.progress.wording import duration
+    from holdfast.text.values import duration
 
     now = time.time()
     runs = "runs" if experiment.condition(now) is Condition.LIVE else "ran"
@@ -269,7 +268,7 @@ def _goal(outcome: Outcome, given: argparse.Namespace) -> tuple[str, str]:
 def _tell_if_cut(outcome: Outcome, trial: Trial) -> None:
     """Say that the best trial failed or was stopped before it had finished: it may not be
     comparable."""
-    from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
+    from holdfast.text.trials import stop_reason, stop_sentence
 
     if trial.status is Status.ERROR and trial.error is not None:
         complain(
@@ -279,7 +278,7 @@ def _tell_if_cut(outcome: Outcome, trial: Trial) -> None:
         return
     reason = stop_reason(trial, is_live=True)
     if reason is not None and reason.is_early:
-        why = stop_sentence(trial, outcome.spec, is_live=True)
+        why = stop_sentence(trial, outcome.spec.options, is_live=True)
         complain(f"the best trial, {trial.trial_id}, was stopped early: {why}")
 
 

@@ -13,8 +13,6 @@ from holdfast.cli.printing import SOUND, say, say_json
 from holdfast.experiment.browse.comparison import Comparison, Side, compare, split_trial
 from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.progress.text_width import aligned, width_of
-from holdfast.experiment.progress.wording import duration, format_cell, param_cell, state_word
 from holdfast.experiment.results.drawing.curves import draw_curves
 from holdfast.experiment.results.drawing.pictures import check_picture, save_picture
 from holdfast.experiment.results.drawing.text_curves import (
@@ -24,6 +22,8 @@ from holdfast.experiment.results.drawing.text_curves import (
 )
 from holdfast.experiment.results.pareto import goals_text
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.text.trials import state_word
+from holdfast.text.values import aligned, duration, format_cell, param_cell, width_of
 from holdfast.trial.errors import InvalidConfig
 
 _SHOWN_SAME = 12

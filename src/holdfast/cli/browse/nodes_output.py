@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from holdfast.cli.browse.output import STATE_STYLES, print_table
 from holdfast.cli.printing import say
 from holdfast.experiment.browse.node_list import RUN_ENDED, ListedNode, NodeList, NodeState
-from holdfast.experiment.progress.node_wording import node_count
-from holdfast.experiment.progress.wording import duration, size
+from holdfast.experiment.progress.wording import node_count
 from holdfast.names import printable
+from holdfast.text.values import duration, size
 
 _HEADER = ("NODE", "STATE", "HOLDS", "TRIALS", "JOINED", "HEARD", "FREE DISK", "HOST", "ADDRESS")
 _NODE_STYLES = {NodeState.HERE: "", NodeState.LEAVING: "yellow", NodeState.LEFT: "dim"}

@@ -15,39 +15,33 @@ from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import Overview, failure_causes
 from holdfast.experiment.folder.layout import SET_ASIDE
 from holdfast.experiment.folder.shell_command import holdfast_command
-from holdfast.experiment.progress.failure_text import retry_way
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
     TakeoverFact,
-    changes_text,
-    number,
     rung_counts,
     takeover_facts,
 )
-from holdfast.experiment.progress.stop_reasons import short_name
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
-from holdfast.experiment.progress.text_width import aligned, width_of
 from holdfast.experiment.progress.trial_table import fitted_table
-from holdfast.experiment.progress.wording import (
-    best_text,
-    counted,
-    duration,
-    format_cell,
-    format_value,
-    hidden_text,
-    left_out_text,
-    size,
-    states_text,
-)
+from holdfast.experiment.progress.wording import best_text, hidden_text, left_out_text, retry_way
 from holdfast.experiment.results.pareto import front_text, goals_text
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.experiment.user_objects.code import recorded_code
 from holdfast.experiment.user_objects.tuner_file import TunerFile
-from holdfast.experiment.worker.command.protocol import unread_text
 from holdfast.names import printable
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
+from holdfast.text.trials import changes_text, number, short_name, states_text, unread_text
+from holdfast.text.values import (
+    aligned,
+    counted,
+    duration,
+    format_cell,
+    format_value,
+    size,
+    width_of,
+)
 from holdfast.trial.resources import Usage
 from holdfast.trial.trial import Status, StopReason, Trial
 

@@ -17,9 +17,9 @@ from holdfast.experiment.doctor.preflight import PreflightReport
 from holdfast.experiment.doctor.target import DoctorTarget, find_target
 from holdfast.experiment.doctor.verify import Depth
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.progress.wording import size
 from holdfast.names import printable
 from holdfast.syncer.stores.probing import ProbeOutcome, Step
+from holdfast.text.values import size
 
 T = TypeVar("T")
 _COLOURS = {

@@ -15,8 +15,6 @@ from typing import Any
 
 from holdfast.cli.browse.output import print_table
 from holdfast.cli.printing import INTERRUPTED, SOUND, WRONG, say, say_json
-from holdfast.experiment.progress.text_width import cut, width_of
-from holdfast.experiment.progress.wording import duration
 from holdfast.experiment.queue.job import Job, State
 from holdfast.experiment.queue.job_experiments import JobExperiments
 from holdfast.experiment.queue.queue_folder import (
@@ -29,6 +27,7 @@ from holdfast.experiment.queue.queue_folder import (
 from holdfast.experiment.queue.runner import Happened, QueueRunner
 from holdfast.names import printable
 from holdfast.runtime.process_control import adopt_orphans
+from holdfast.text.values import cut, duration, width_of
 from holdfast.trial.errors import InvalidConfig
 
 _HEADER = ["ID", "NAME", "STATE", "SINCE", "EXIT", "COMMAND", "EXPERIMENT"]

@@ -1,10 +1,13 @@
-"""The width of text in a terminal; cutting, padding, and short table headers. Pure: no I/O."""
+"""Numbers, durations, sizes as text; widths in a terminal, cutting and columns. Pure: no I/O."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+from holdfast.names import printable
+from holdfast.trial.values import READ_BITS, whole_text
 
 
 def width_of(text: str) -> int:
@@ -80,3 +83,70 @@ def cut_apart(texts: Sequence[str], width: int, taken: Sequence[str] = ()) -> li
     ]
     alike = Counter([*fitted, *taken])
     return [text if alike[short] > 1 else short for text, short in zip(texts, fitted, strict=True)]
+
+
+def duration(seconds: float) -> str:
+    """`0.4s`, `12s`, `1m 20s`, `3h 05m`, `2d 04h`."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600:02}h"
+
+
+def size(amount_bytes: float) -> str:
+    """`812 B`, `12.3 kB`, `12.3 MB`: powers of 1000."""
+    amount, unit = float(amount_bytes), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 999.95 or unit == "TB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def format_value(value: object, width: int = 20) -> str:
+    """A value for a table: numbers with four digits, texts cut to `width` columns."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return cut(printable(" ".join(str(value).split())), width)
+    if isinstance(value, int) and abs(value) < 10**12:
+        return str(value)
+    if isinstance(value, int) and value.bit_length() > READ_BITS:
+        return format_value(whole_text(value), width)
+    return f"{value:.4g}"
+
+
+def format_cell(value: object, width: int = 20) -> str:
+    """`format_value`, with an empty cell for None."""
+    return "" if value is None else format_value(value, width)
+
+
+def param_cell(params: Mapping[str, object], name: str, width: int = 20) -> str:
+    """A parameter for a table: empty if the config does not have it, `None` if it is None."""
+    return format_value(params[name], width) if name in params else ""
+
+
+def printed(text: str) -> list[str]:
+    """The lines as a terminal shows them: a progress bar returns to the start and overwrites
+    itself."""
+    lines = text.removesuffix("\n").split("\n")
+    return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+
+
+def skipped_text(count: int) -> str:
+    """`... 12 lines not shown here, see its stdout and stderr files`."""
+    return f"... {counted(count, 'line', 'lines')} not shown here, see its stdout and stderr files"
+
+
+def values_text(values: Mapping[str, object]) -> str:
+    """`acc=0.9 loss=0.25`."""
+    return " ".join(f"{name}={format_value(value)}" for name, value in values.items())
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """`1 line`, `12 lines`."""
+    return f"{number} {one if number == 1 else many}"

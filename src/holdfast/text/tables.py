@@ -1,4 +1,4 @@
-"""Formats tables as text and as HTML. HTML needs no script, and everything in it is escaped."""
+"""Tables as text and HTML. HTML needs no script, and all in it is escaped. Pure: no I/O."""
 
 from __future__ import annotations
 
