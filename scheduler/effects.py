@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import EndReason, Suggested
-from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Origin
+
+
+class Verdict(StrEnum):
+    """The answer to `report()`. On PAUSE and SAVE a class trainable saves a checkpoint."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    PAUSE = "pause"
+    SAVE = "save"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,25 +1,167 @@
-"""Handles failed attempts and lost workers: retries the trial, now or later, or gives up."""
+"""Handles failed attempts and lost workers, and nodes that join, announce their end and leave.
+
+A failed trial is retried, now or later, as long as its budget allows; otherwise it ends.
+"""
 
 from __future__ import annotations
 
-from holdfast.scheduler.budgets import budget_of, has_left, wait_s
-from holdfast.scheduler.effects import Effect, Wait, Warn
+import zlib
+from collections.abc import Mapping
+
+from holdfast.scheduler.effects import Effect, Preempt, Release, Wait, Warn
 from holdfast.scheduler.events import (
     EndOrdered,
     EndReason,
     Exited,
+    NodeJoined,
     NodeLeaving,
+    NodeLeft,
+    NodesSettled,
     Raised,
     WaitEnded,
 )
-from holdfast.scheduler.joining import on_node_leaving
-from holdfast.scheduler.placing import can_shrink
+from holdfast.scheduler.placing import can_shrink, impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish, observe, release_origin
-from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
+from holdfast.trial.config import FailureConfig
+from holdfast.trial.errors import OF_THE_PROCESS, Failure, InvalidTransition, lost_worker
 from holdfast.trial.events import Errored, Interrupted, Retried, Returned, Shrunk
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Budget, Status, Trial, evolve
+
+# The kinds of failures with their own budgets; the user's code causes all others.
+_BUDGETS: Mapping[str, Budget] = {
+    "lost": Budget.LOST_WORKERS,
+    "hang": Budget.LOST_WORKERS,
+    "memory": Budget.OUT_OF_MEMORY,
+    "preempted": Budget.PREEMPTIONS,
+}
+
+
+def budget_of(failure: Failure, config: FailureConfig) -> Budget | None:
+    """The budget that the failure counts against; None if it counts against none.
+
+    An unreadable checkpoint is not a failure of the trial, and each can be lost only once.
+    """
+    if failure.kind == "checkpoint":
+        return None
+    own = _BUDGETS.get(failure.kind, Budget.FAILURES)
+    return Budget.FAILURES if limit_of(own, config) is None else own
+
+
+def has_left(trial: Trial, budget: Budget, config: FailureConfig) -> bool:
+    """Whether the budget allows another attempt."""
+    limit = limit_of(budget, config)
+    return limit == -1 or limit is None or budget.spent(trial) < limit
+
+
+def limit_of(budget: Budget, config: FailureConfig) -> int | None:
+    """How many failures of this kind are retried: -1 for all; None if the budget is not set."""
+    limit: int | None = getattr(config, f"max_{budget}")
+    return limit
+
+
+def wait_s(trial: Trial, config: FailureConfig, seed: int) -> float:
+    """Seconds until a failed trial may start again: exponential backoff with jitter.
+
+    Replaying the journal must give the same result, so the jitter is drawn from values that it
+    holds.
+    """
+    if not config.retry_wait_s:
+        return 0.0
+    doubled = config.retry_wait_s * 2.0 ** min(max(trial.setbacks - 1, 0), 62)
+    drawn = zlib.crc32(f"{seed} {trial.trial_id} {trial.attempt}".encode()) / 2**32
+    return min(doubled, config.longest_retry_wait_s) * (0.5 + drawn / 2)
+
+
+def on_node_joined(state: State, event: NodeJoined) -> list[Effect]:
+    """Start trials on the node. Raises InvalidTransition if a node has had its name before."""
+    cluster = state.cluster
+    if cluster.knows(event.node):
+        raise InvalidTransition(f"the node {event.node}, whose name is taken", event)
+    is_new = cluster.join(
+        event.node,
+        event.resources,
+        kind=event.kind,
+        hostname=event.hostname,
+        address=event.address,
+        now=state.now,
+    )
+    for trial_id in state.shrunk:
+        state.trials[trial_id] = evolve(state.trials[trial_id], shrunk_until=0.0)
+    state.shrunk.clear()
+    effects: list[Effect] = []
+    if is_new:
+        effects += _end_if_impossible(state)
+    return [*effects, *fill_or_finish(state)]
+
+
+def on_nodes_settled(state: State, event: NodesSettled) -> list[Effect]:
+    """From now on the nodes that have joined show what the cluster has."""
+    state.cluster.settle()
+    return [*_end_if_impossible(state, event.missing), *fill_or_finish(state)]
+
+
+def on_node_leaving(state: State, event: NodeLeaving) -> list[Effect]:
+    """Let the trials there save and end; start no other."""
+    if not state.cluster.is_open(event.node):
+        return []
+    why = f"node {event.node} leaves ({event.why})" if event.why else f"node {event.node} leaves"
+    effects: list[Effect] = [
+        Preempt(trial_id=trial_id, attempt=state.trials[trial_id].attempt, why=why)
+        for trial_id in _to_preempt(state, event.node)
+    ]
+    state.cluster.close(event.node, event.why)
+    effects += [
+        Release(trial_id=trial_id, attempt=state.trials[trial_id].attempt)
+        for trial_id in state.placement.recall_idle(event.node)
+    ]
+    return [*effects, *fill_or_finish(state)]
+
+
+def on_node_left(state: State, event: NodeLeft) -> list[Effect]:
+    """Forget the node before its workers end, so that nothing is given back to it."""
+    if event.node not in state.cluster.nodes:
+        return []
+    state.cluster.lose(event.node, event.cause, state.now)
+    state.placement.recall_idle(event.node)
+    state.ask_again(list(state.placement.queue))
+    return fill_or_finish(state)
+
+
+def _to_preempt(state: State, node: str) -> list[str]:
+    """The trials on this node, without those that already have the order."""
+    if state.ending is not None and state.ending.reason == "preempted":
+        return []
+    return [
+        trial_id
+        for trial_id, held in state.placement.holds.items()
+        if state.trials[trial_id].status in (Status.STARTING, Status.RUNNING)
+        and held.is_on(node)
+        and not state.cluster.goes(held)
+    ]
+
+
+def on_answered(state: State, trial_id: str, *, may_start: bool = True) -> list[Effect]:
+    """It is known now whether a checkpoint of the trial is in storage: start what waited for
+    this."""
+    if not may_start:
+        state.ask_again({trial_id} - state.placement.unanswered)
+        return []
+    waiting = {trial_id, *state.placement.unanswered}
+    return fill_or_finish(state) if state.ask_again(sorted(waiting)) else []
+
+
+def _end_if_impossible(state: State, missing: str = "") -> list[Effect]:
+    """What nodes have may show that a trial that waits can never start. `missing`: what has not
+    joined."""
+    waiting = (*state.placement.queue, *sorted(state.placement.delayed))
+    if state.ending or not waiting:
+        return []
+    text = impossible(state, (state.trials[trial_id] for trial_id in waiting))
+    if text and missing:
+        text = f"{text}. Not there: {missing}"
+    return end(state, EndOrdered(reason="abort", message=text)) if text else []
 
 
 def on_raised(state: State, event: Raised) -> list[Effect]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
+from holdfast.scheduler.codec import restore_recalled, restore_state
 from holdfast.scheduler.effects import Effect, Release
 from holdfast.scheduler.events import (
     Begun,
@@ -40,14 +41,15 @@ from holdfast.scheduler.events import (
     TrialStopOrdered,
     WaitEnded,
 )
-from holdfast.scheduler.expected import Expected
-from holdfast.scheduler.failing import on_exit, on_raised, on_wait_ended
-from holdfast.scheduler.joining import (
+from holdfast.scheduler.failing import (
     on_answered,
+    on_exit,
     on_node_joined,
     on_node_leaving,
     on_node_left,
     on_nodes_settled,
+    on_raised,
+    on_wait_ended,
 )
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
@@ -68,8 +70,7 @@ from holdfast.scheduler.reporting import (
     on_stopper,
 )
 from holdfast.scheduler.resuming import on_resumed
-from holdfast.scheduler.snapshot import restore_recalled, restore_state
-from holdfast.scheduler.state import State
+from holdfast.scheduler.state import Expected, State
 from holdfast.scheduler.steering import on_order, on_refused
 from holdfast.scheduler.stopping import end, fill_or_finish, observe
 from holdfast.trial.errors import ImpossibleRecord, TuneError

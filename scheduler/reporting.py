@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Warn
+from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Verdict, Warn
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
-from holdfast.scheduler.failing import on_raised
-from holdfast.scheduler.joining import on_answered
+from holdfast.scheduler.failing import on_answered, on_raised
 from holdfast.scheduler.placing import can_grow
 from holdfast.scheduler.policy import TrialReported, UserAnswered
-from holdfast.scheduler.retention import score_of
-from holdfast.scheduler.state import State, row_of
+from holdfast.scheduler.state import State, row_of, score_of
 from holdfast.scheduler.stopping import (
     end,
     fill_or_finish,
@@ -20,7 +18,6 @@ from holdfast.scheduler.stopping import (
     stop,
     supersede,
 )
-from holdfast.scheduler.verdict import Verdict
 from holdfast.schema import maker
 from holdfast.trial.absent import overruled
 from holdfast.trial.checkpoint import evolve_record

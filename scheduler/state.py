@@ -1,24 +1,174 @@
-"""The state of the machine: all trials, the resources they hold, and the experiment's progress."""
+"""The state of the machine: all trials, the resources they hold, and the experiment's progress.
+
+`Expected` checks that the first report has the metrics that settings name, and `superseded`
+decides which checkpoints may be deleted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from holdfast.names import shown
+from holdfast.plain_numbers import is_number
 from holdfast.scheduler.events import ConfigAdded, EndOrdered, ExperimentSpec, Suggested
-from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.kept import Kept, NotKept, Rare, TrialId
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
 from holdfast.schema import Count, Moment, Stored, UnreadableRecord, to_fields
+from holdfast.trial.absent import absent_from_first_report, has_metric, unscored
 from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.encoding import Config
 from holdfast.trial.events import TrialEvent, Unpaused
 from holdfast.trial.lifecycle import advance
+from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
+
+
+class Expected:
+    """The metrics that no report has had yet; `bounds` are the names in `RunConfig(stop=...)`."""
+
+    metric_seen: bool
+    bounds: Annotated[tuple[str, ...], Kept(name="bounds_unseen", rare=True)]
+    score_checked: bool
+    _metric: NotKept[str | None]
+    _strict_kind: NotKept[bool]
+    _score: NotKept[str | None]
+    _stop: NotKept[Mapping[str, float]]
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        *,
+        metric_seen: bool = False,
+        bounds: tuple[str, ...] | None = None,
+        score_checked: bool = False,
+    ) -> None:
+        self._metric = spec.metric if spec.strict_metric else None
+        self._strict_kind = spec.strict_kind
+        self._score = spec.checkpoint.checkpoint_score_attribute
+        self.metric_seen = metric_seen or self._metric is None
+        self.score_checked = score_checked or self._score is None
+        if bounds is None:
+            bounds = (*spec.stop, *spec.stop_metrics) if spec.strict_stop else ()
+        self.bounds = bounds
+        self._stop = spec.stop
+
+    @property
+    def is_met(self) -> bool:
+        return self.metric_seen and not self.bounds
+
+    @property
+    def unseen(self) -> dict[str, str]:
+        """The settings whose metric no report has had so far, each with that metric."""
+        bounds = {self._setting(name): name for name in self.bounds}
+        if self.metric_seen or self._metric is None:
+            return bounds
+        return {f"TuneConfig(metric={self._metric!r})": self._metric, **bounds}
+
+    @property
+    def lacks_only_stoppers(self) -> bool:
+        return self.metric_seen and not any(name in self._stop for name in self.bounds)
+
+    def _setting(self, name: str) -> str:
+        if name in self._stop:
+            return f"RunConfig(stop={{{name!r}: ...}})"
+        return f"RunConfig(stop=...Stopper(metric={name!r}))"
+
+    def changed(self, old: ExperimentSpec, new: ExperimentSpec, *, has_rows: bool) -> Expected:
+        """The expectations after the settings have changed. New names were looked up in any
+        rows."""
+        known = (*old.stop, *old.stop_metrics)
+        bounds = [name for name in (*new.stop, *new.stop_metrics) if name in self.bounds]
+        if new.strict_stop and not has_rows:
+            bounds += [name for name in (*new.stop, *new.stop_metrics) if name not in known]
+        return Expected(
+            new,
+            metric_seen=self.metric_seen,
+            bounds=tuple(bounds),
+            score_checked=self.score_checked,
+        )
+
+    def forgive(self) -> None:
+        """Stop treating missing metrics as mistakes."""
+        self.metric_seen, self.bounds = True, ()
+
+    def fault_in(self, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+        """The error for a report that lacks a metric that no earlier one had; "" if there is none.
+
+        `row` has the automatic metrics in addition to `metrics`, which are the user's.
+        """
+        if self._metric is not None and not self.metric_seen:
+            value = lookup(row, self._metric)
+            is_number = isinstance(value, (int, float)) or not self._strict_kind
+            self.metric_seen = value is not None and is_number
+        self.bounds = tuple(name for name in self.bounds if not has_metric(row, name))
+        return "" if self.is_met else absent_from_first_report(self.unseen, row, metrics)
+
+    def doubt_of_score(self, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+        """A warning about the first report with a checkpoint; "" if there is none."""
+        if self.score_checked or self._score is None:
+            return ""
+        self.score_checked = True
+        return unscored(self._score, row, metrics)
+
+
+def score_of(row: Mapping[str, Any], attribute: str | None) -> float | None:
+    """The value that ranks a checkpoint; None if it is missing, not finite or not a number.
+
+    An infinite value has overflowed or diverged: as the best one it could never be beaten.
+    """
+    value = lookup(row, attribute) if attribute else None
+    return float(value) if is_number(value) and math.isfinite(value) else None
+
+
+def ranked(
+    checkpoints: Sequence[CheckpointRecord], config: CheckpointConfig
+) -> list[CheckpointRecord]:
+    """Best first; checkpoints without a score last; ties go to the newer one."""
+    sign = -1.0 if config.checkpoint_score_order == "min" else 1.0
+
+    def key(checkpoint: CheckpointRecord) -> tuple[bool, float, int]:
+        score = checkpoint.score
+        return (score is not None, sign * (score or 0.0), checkpoint.index)
+
+    return sorted(checkpoints, key=key, reverse=True)
+
+
+def superseded(
+    checkpoints: Sequence[CheckpointRecord],
+    config: CheckpointConfig,
+    *,
+    needed: Collection[int] = (),
+) -> list[CheckpointRecord]:
+    """The committed checkpoints that may be deleted: not the newest, and not the best
+    `num_to_keep`.
+
+    `checkpoints` are in the order of their reports. The checkpoint that the running attempt
+    started from is the newest until the attempt has committed one, so it stays until then.
+    Checkpoints whose indices are `needed`, for example by a trial that will start from one, stay
+    as well and do not count among those to keep. Without a score attribute every score is None and
+    only age decides.
+    """
+    if config.num_to_keep is None or len(checkpoints) <= config.num_to_keep:
+        return []
+    committed = [checkpoint for checkpoint in checkpoints if checkpoint.committed]
+    if len(committed) <= config.num_to_keep:
+        return []
+    by_age = config.checkpoint_score_attribute is None
+    best = committed[::-1] if by_age else ranked(committed, config)
+    kept = {committed[-1].index, *needed}
+    kept |= {checkpoint.index for checkpoint in best[: config.num_to_keep]}
+    # Another machine cannot read a checkpoint that was not uploaded: keep the newest that was.
+    uploaded = [known for known in committed if not known.stays_here]
+    if uploaded:
+        kept.add(uploaded[-1].index)
+    return [checkpoint for checkpoint in committed if checkpoint.index not in kept]
+
 
 _MAKES_ROOM = frozenset({Status.PAUSED, Status.TERMINATED, Status.ERROR})
 

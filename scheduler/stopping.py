@@ -25,8 +25,7 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     UserAnswered,
 )
-from holdfast.scheduler.retention import superseded
-from holdfast.scheduler.state import State
+from holdfast.scheduler.state import State, superseded
 from holdfast.schema import maker
 from holdfast.trial.events import (
     Changed,

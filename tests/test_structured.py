@@ -31,7 +31,7 @@ JOINED = {
 ENDLESS = {
     ("experiment/control/run.py", "_work"): "a run lasts as long as its trials",
     ("experiment/control/run.py", "join"): "of a thread that has set `done` as its last act",
-    ("experiment/control/ending.py", "finish"): "both steps have one, and an abort cancels them",
+    ("experiment/control/services.py", "finish"): "both steps have one, and an abort cancels them",
     ("experiment/control/watch.py", "watch"): "of a run that has ended",
     ("experiment/trackers/process.py", "main"): "of the thread that ends this process",
     (

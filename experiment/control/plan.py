@@ -10,9 +10,8 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Surroundings
 from holdfast.experiment.control.machine_resources import MachineResources
-from holdfast.experiment.control.proposing.proposer import Proposer
-from holdfast.experiment.control.scheduler_calls import SchedulerCalls
-from holdfast.experiment.control.stopper_thread import StopFunction
+from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.user_threads import SchedulerCalls, StopFunction
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import SHARE, WEB, Settings
 from holdfast.experiment.nodes.engines import PlannedEngine

@@ -19,17 +19,18 @@ from functools import partial
 
 from holdfast.experiment.callbacks.messages import Level, Tell
 from holdfast.experiment.control.controller import Controller, ControllerParts
-from holdfast.experiment.control.ending import Ending, Working
 from holdfast.experiment.control.machine_use import MachineUse, machine_use
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.replay import history
 from holdfast.experiment.control.run_cluster import RunCluster
 from holdfast.experiment.control.services import (
+    Ending,
+    Working,
     open_callbacks,
     open_journal_writer,
     open_uploads,
     tracker_processes_of,
 )
+from holdfast.experiment.control.user_threads import history
 from holdfast.experiment.page.of_run import RunPage, open_page
 from holdfast.experiment.progress.log_view import LogBuffer
 from holdfast.experiment.progress.summarizer import Summarizer

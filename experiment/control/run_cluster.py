@@ -15,7 +15,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.proposing.proposer import Proposer
+from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.run_nodes import NodeChanges, RunNodes
 from holdfast.experiment.control.services import keeper_settings
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
@@ -32,9 +32,9 @@ from holdfast.runtime.fleet.delivery import SharedFile
 from holdfast.runtime.fleet.facts import node_ip
 from holdfast.runtime.objects.object_folder import TemporaryFolder
 from holdfast.runtime.tasks import TaskScope
-from holdfast.scheduler.demand import Demand, demand
 from holdfast.scheduler.events import NodeLeaving, NodesSettled
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.placing import Demand, demand
 from holdfast.syncer.files import threads
 
 if TYPE_CHECKING:

@@ -1,31 +1,184 @@
-"""Shows progress and handles signals in the thread that called `fit()`, while the run works."""
+"""Shows progress and handles signals in the thread that called `fit()`, while the run works.
+
+In the debug mode (`InlineLauncher`) this thread also runs the trials, one after the other, so that
+`breakpoint()`, profilers and coverage work as in any script. Nothing is isolated then: if the
+trial crashes, the script crashes. The experiment can then be restored.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
+import queue
 import shlex
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from types import FrameType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.experiment.control.debug_mode import InlineLauncher
-from holdfast.experiment.control.repeating import repeated_text
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import retry_options, workers_lines
 from holdfast.experiment.records.place import restore_call
 from holdfast.experiment.results.trial_count import made_by_search
+from holdfast.experiment.worker.host import TrialHost
+from holdfast.experiment.worker.runtime_env import applied_here
 from holdfast.forked import children_end_here
 from holdfast.late import is_late
 from holdfast.runtime import process_control
-from holdfast.text.values import counted
+from holdfast.runtime.connection import Connection
+from holdfast.runtime.exit_cause import ExitCause
+from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
+from holdfast.runtime.stopped import Watched
+from holdfast.runtime.transport import Channel
+from holdfast.runtime.wire import Message
+from holdfast.text.values import counted, duration
 from holdfast.trial.errors import TuneError
 from holdfast.trial.options import PLANNED
-from holdfast.trial.trial import Status
+from holdfast.trial.trial import Status, Trial
+
+if TYPE_CHECKING:
+    from holdfast.experiment.control.run import Run
+
+
+_REFRESH_S = 0.25
+_HEARD_S = 5.0
+
+
+class InlineLauncher:
+    """A launcher that runs each worker in the calling thread."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[tuple[InlineWorker, socket.socket]] = queue.SimpleQueue()
+
+    async def open(self, entry: str, payload: bytes) -> str:
+        return "debug mode: trials run one at a time in this process"
+
+    def launch(
+        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
+    ) -> InlineWorker:
+        ours, theirs = socket.socketpair()
+        worker = InlineWorker(name, ours, listener)
+        self._waiting.put((worker, theirs))
+        return worker
+
+    def learn(self, modules: Sequence[str], took_s: float) -> None:
+        """Does nothing: modules stay imported in this process."""
+
+    def processes(self) -> list[Watched]:
+        return []
+
+    def kill(self) -> None:
+        """A trial that runs in the calling thread cannot be killed."""
+
+    async def close(self) -> str:
+        """Does nothing: each trial has ended when `work` returns."""
+        return ""
+
+    def work(self, run: Run) -> bool:
+        """Run the next trial in this thread, or wait a moment for one. True once the experiment
+        has ended."""
+        try:
+            worker, sock = self._waiting.get(timeout=_REFRESH_S)
+        except queue.Empty:
+            return run.wait(0)
+        host = TrialHost()
+        host.take(run.plan.job)
+        channel = Channel(sock.detach())
+        try:
+            with applied_here(run.plan.environment):
+                host.run(channel)
+        except KeyboardInterrupt:
+            # Send the order to stop first, so that the trial does not count as failed.
+            run.interrupt()
+            worker.told_to_stop.wait(_HEARD_S)
+            raise
+        finally:
+            channel.close()
+            worker.end()
+        return run.wait(0)
+
+
+class InlineWorker:
+    """The handle of a trial that runs in the calling thread."""
+
+    def __init__(self, name: str, sock: socket.socket, listener: Listener) -> None:
+        self.name = name
+        self.told_to_stop = threading.Event()
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._connection = Connection(sock, listener.on_message, self._on_closed)
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def confirm(self, told: int) -> None:
+        if told != self.pid:
+            raise ValueError(f"its pid is {self.pid}, but it reported {told}")
+
+    def send(self, message: Message) -> None:
+        self._connection.send(message)
+
+    def kill(self, why: str) -> None:
+        """Send the order to stop, because a thread cannot be killed."""
+        self.told_to_stop.set()
+
+    def signal(self, signum: int) -> None:
+        """Does nothing: only the user can interrupt the thread. The next `report()` stops the
+        trial."""
+        self.told_to_stop.set()
+
+    def end(self) -> None:
+        """Called by the thread when the trial has ended."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._connection.end)
+
+    def _on_closed(self, reason: str) -> None:
+        self._listener.on_exit(ExitCause(cause=reason or "ended"))
+
+
+def repeated_text(trials: Iterable[Trial]) -> str:
+    """The iterations that unfinished trials have reported and not saved; "" if there are none."""
+    behind = [
+        trial
+        for trial in trials
+        if not trial.status.is_final and trial.iteration and not trial.has_saved
+    ]
+    unsaved = [trial for trial in behind if not trial.checkpoints]
+    saved = [trial for trial in behind if trial.checkpoints]
+    parts = []
+    if unsaved:
+        many = len(unsaved) > 1
+        parts.append(
+            f"{counted(len(unsaved), 'unfinished trial', 'unfinished trials')} "
+            f"{'have' if many else 'has'} no checkpoint and will start over, which repeats "
+            f"{_work(unsaved)}. Pass report() a checkpoint to keep such work."
+        )
+    if saved:
+        many = len(saved) > 1
+        parts.append(
+            f"{counted(len(saved), 'trial', 'trials')} will resume from "
+            f"{'checkpoints' if many else 'a checkpoint'} and repeat {_work(saved)}."
+        )
+    return " ".join(parts)
+
+
+def _work(trials: Sequence[Trial]) -> str:
+    """`12 iterations (1m 20s of training)`."""
+    iterations, seconds = 0, 0.0
+    for trial in trials:
+        newest = trial.newest_checkpoint
+        iterations += trial.iteration - (newest.iteration if newest else 0)
+        seconds += trial.time_total_s - (newest.time_total_s if newest else 0.0)
+    return f"{counted(iterations, 'iteration', 'iterations')} ({duration(seconds)} of training)"
+
 
 REFRESH_S = 0.25
 # A summary of 1,000 trials takes one or two milliseconds: use at most this part of a core.

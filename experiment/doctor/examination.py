@@ -14,7 +14,7 @@ from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclose
 from holdfast.experiment.folder.layout import CALLBACKS, TUNER, Layout
 from holdfast.experiment.records.snapshots import LoadedSnapshot, Snapshot
 from holdfast.experiment.user_objects.tuner_file import TunerFile
-from holdfast.scheduler.snapshot import snapshot as plain_machine
+from holdfast.scheduler.codec import snapshot as plain_machine
 
 
 def examine(

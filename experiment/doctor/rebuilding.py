@@ -28,8 +28,8 @@ from holdfast.experiment.records.snapshots import (
 )
 from holdfast.experiment.records.unrecorded_files import rows_until
 from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
+from holdfast.scheduler.codec import recalled
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.snapshot import recalled
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.files.durable import make_folder, write_atomic
 from holdfast.syncer.files.regular import open_regular, read_regular

@@ -17,9 +17,9 @@ from holdfast.experiment.records.event_codec import OutOfPlace
 from holdfast.experiment.records.fold import Fold
 from holdfast.experiment.records.rows import CONFIG, encode, flatten_row, result_row
 from holdfast.experiment.records.segments import Chapter
+from holdfast.scheduler.codec import snapshot as plain_machine
 from holdfast.scheduler.events import Event, Recalled
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.snapshot import snapshot as plain_machine
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.events import Reported, Started

@@ -31,7 +31,7 @@ from holdfast.experiment.progress.summarizer import finite, leader
 from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.retention import ranked
+from holdfast.scheduler.state import ranked
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.inside import open_inside
 from holdfast.text.trials import unread_text

@@ -20,9 +20,9 @@ from holdfast.experiment.progress.summary import (
 )
 from holdfast.names import listed
 from holdfast.runtime.exit_cause import short_cause
-from holdfast.scheduler.budgets import budget_of, limit_of, wait_s
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, StopperAnswered
+from holdfast.scheduler.failing import budget_of, limit_of, wait_s
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import start_text, states_text, unread_text
 from holdfast.text.values import counted, duration, format_value, size, values_text

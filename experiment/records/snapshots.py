@@ -24,8 +24,8 @@ from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, 
 from holdfast.experiment.records.file_notes import FileNotes
 from holdfast.experiment.records.journal_start import JournalStart, find_beginning
 from holdfast.names import shown
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine, from_snapshot
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.schema import (
     Count,
     FolderName,

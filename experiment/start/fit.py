@@ -13,11 +13,10 @@ from typing import Any
 
 from holdfast import started_by_import
 from holdfast.experiment.callbacks.trial_view import Views
-from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run import Run
-from holdfast.experiment.control.watch import watch
+from holdfast.experiment.control.watch import InlineLauncher, watch
 from holdfast.experiment.doctor.erasing import erase_tree
 from holdfast.experiment.folder.containment import is_written
 from holdfast.experiment.folder.layout import Layout

@@ -9,12 +9,11 @@ from typing import Any, Final
 from holdfast import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import Callback
-from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.proposing.naming import Naming
-from holdfast.experiment.control.proposing.proposer import Proposer
-from holdfast.experiment.control.scheduler_calls import SchedulerCalls
+from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.control.user_threads import SchedulerCalls
+from holdfast.experiment.control.watch import InlineLauncher
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
@@ -66,8 +65,7 @@ from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policies.given import scheduler_of
-from holdfast.scheduler.policies.ray_style import RayStyleScheduler
+from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_of
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.resuming import has_work, kept_ahead, written
 from holdfast.syncer.files.boot import boot_id

@@ -24,7 +24,7 @@ from holdfast.experiment.worker.runtime_env import kept_of, located
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.experiment.worker.wrap import check_class
 from holdfast.foreign import instead_of_search
-from holdfast.scheduler.policies.given import scheduler_of
+from holdfast.scheduler.policies.ray_style import scheduler_of
 from holdfast.scheduler.policy import is_memoryless
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.config import RunConfig

@@ -10,9 +10,9 @@ from holdfast.experiment.start.extension import difference, stop_text
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.tuner_file import NotTrusted, TunerFile, numbered
 from holdfast.names import listed
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.schema import to_fields
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig

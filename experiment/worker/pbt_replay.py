@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast.described import Construction
-from holdfast.scheduler.policies.pbt_replay import ScheduleReplay, schedule_of
+from holdfast.scheduler.policies.pbt import ScheduleReplay, schedule_of
 from holdfast.trial.errors import InvalidConfig
 
 

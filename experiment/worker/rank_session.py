@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.experiment.folder.layout import STAGING, rank_log
 from holdfast.experiment.worker.session import NotInTrial, Session, current
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.verdict import Verdict
+from holdfast.scheduler.effects import Verdict
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.merge_ranks import facts_of, merge_parts, owners_of
 from holdfast.syncer.checkpoint.staging import stage

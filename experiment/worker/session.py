@@ -23,7 +23,7 @@ from holdfast.runtime import learning, process_control
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import Transport
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.verdict import Verdict
+from holdfast.scheduler.effects import Verdict
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.staging import Staged, stage
 from holdfast.trial.checkpoint import (

@@ -1,23 +1,26 @@
 """The messages of a worker as types, checked before they become facts in the journal.
 
-A worker runs the user's code, which can write anything to its socket. `read` and the functions
-below raise ValueError, naming the field, for a message that no worker of holdfast sends. The
-caller then fails that one trial.
+A worker runs the user's code, which can write anything to its socket. `read`, the functions below
+and `AttemptClaims` raise ValueError, naming the field, for a message that no worker of holdfast
+sends. The caller then fails that one trial.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.worker.metrics import DEEPEST, LONGEST_LIST, LONGEST_TEXT
 from holdfast.names import shown
 from holdfast.schema import Between, Count, Messages, Stored, decode
 from holdfast.text import errors
 from holdfast.trial.checkpoint import CheckpointRecord, Validation, evolve_record
 from holdfast.trial.errors import Failure
+from holdfast.trial.events import Reported, Saved, Started
 
 # A checkpoint's number may skip a few folders that readers hold, and those of the script's own.
 _FURTHEST_INDEX = 100_000
@@ -255,3 +258,72 @@ def _ranks(value: object, ranks: int) -> list[int]:
         if type(rank) is not int or not 0 <= rank < ranks:
             raise ValueError(f"rank must be a whole number below {ranks}, not {shown(rank)}")
     return value
+
+
+class AttemptClaims:
+    """One attempt, as its worker has told it so far. Each method raises ValueError for a claim
+    that contradicts this."""
+
+    def __init__(self, assignment: Assignment, *, is_rank: bool) -> None:
+        """`is_rank`: the worker stages parts of checkpoints, without a number."""
+        self.has_started = False
+        self._assignment = assignment
+        self._is_rank = is_rank
+        self._iteration = assignment.iteration
+        self._next_checkpoint = assignment.next_checkpoint
+
+    def require_start(self) -> None:
+        if not self.has_started:
+            raise ValueError("it had not started")
+
+    def started(self, said: WorkerStarted) -> Started:
+        if self.has_started:
+            raise ValueError("it had started")
+        self.has_started = True
+        return Started(
+            trial_id=self._assignment.trial_id,
+            attempt=self._assignment.attempt,
+            pid=said.pid,
+            hostname=said.hostname,
+            node_ip=said.node_ip,
+            nodes=self._assignment.node_names,
+        )
+
+    def count(self, said: WorkerReport) -> int:
+        """Count a report, whether or not it is refused. Returns its iteration."""
+        self.require_start()
+        exactly(said.iteration, "the iteration", self._iteration + 1)
+        self._iteration += 1
+        return self._iteration
+
+    def reported(self, said: WorkerReport) -> Reported:
+        return Reported(
+            trial_id=self._assignment.trial_id,
+            attempt=self._assignment.attempt,
+            iteration=self.count(said),
+            metrics=said.metrics,
+            timestamp=said.timestamp,
+            time_this_iter_s=said.time_this_iter_s,
+            time_total_s=said.time_total_s,
+            checkpoint=said.checkpoint and self._record(said.checkpoint),
+        )
+
+    def saved(self, said: WorkerSaved) -> Saved:
+        self.require_start()
+        return Saved(
+            trial_id=self._assignment.trial_id,
+            attempt=self._assignment.attempt,
+            checkpoint=self._record(said.checkpoint),
+        )
+
+    def _record(self, known: CheckpointRecord) -> CheckpointRecord:
+        """The record of a checkpoint of the newest iteration."""
+        checked = record(
+            known,
+            attempt=self._assignment.attempt,
+            iteration=self._iteration,
+            least_index=0 if self._is_rank else self._next_checkpoint,
+            is_part=self._is_rank,
+        )
+        self._next_checkpoint = checked.index + 1
+        return replace(checked, node=self._assignment.node.name)

@@ -1,30 +1,175 @@
-"""Prepares the start of an attempt: a readable checkpoint, and the trial's files."""
+"""Prepares the start of an attempt: a readable checkpoint, and the trial's files.
+
+Each node has a tree of its own. A checkpoint is where it was written and, once it is committed, in
+storage, from where other nodes fetch it: once per node, however many ranks run there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout, free_number, log_names_of
 from holdfast.experiment.records.recovery import changed_checkpoint
-from holdfast.experiment.uploads.unrecorded_checkpoints import lacks_newest, newest_beyond
+from holdfast.experiment.uploads.unrecorded_checkpoints import (
+    found_notice,
+    lacks_newest,
+    newest_beyond,
+)
 from holdfast.experiment.uploads.uploads import Uploads
-from holdfast.experiment.workers.node_checkpoints import NodeCheckpoints, Nodes, nodes_of
+from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.effects import Launch
-from holdfast.scheduler.events import Resumed
+from holdfast.scheduler.events import Event, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import restarts
 from holdfast.syncer.checkpoint.clone import copy_checkpoint, put_in_place
 from holdfast.syncer.checkpoint.staging import Staged
+from holdfast.syncer.errors import StorageError, StorageRefused, innermost
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import unique
+from holdfast.text.errors import message_of, named, type_name
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
-from holdfast.trial.errors import FailureKind
+from holdfast.trial.errors import Failure, FailureKind
+from holdfast.trial.events import Adopted, Saved
 from holdfast.trial.trial import Origin, Trial, TrialSpec
+
+Nodes = tuple[str, ...]
+
+
+def nodes_of(effect: Launch, *, has_ranks: bool) -> Nodes:
+    """The nodes on which the workers of an attempt run; none if it runs on the controller's
+    machine. The first bundle is that of the only worker, or of the coordinator of ranks."""
+    places = effect.allocation.places
+    used = places[1:] if has_ranks else places[:1]
+    return tuple(dict.fromkeys(place.node for place in used))
+
+
+class NodeCheckpoints:
+    """Knows on which nodes each trial ran last."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+        self._homes: dict[str, Nodes] = {}
+
+    @property
+    def _uploads(self) -> Uploads:
+        uploads = self._experiment.uploads
+        assert uploads is not None
+        return uploads
+
+    def has_to_look(self, effect: Launch, trial: Trial, nodes: Nodes) -> bool:
+        """Whether a node may not have yet what the attempt needs."""
+        known, record = self._uploads.nodes, effect.checkpoint
+        if self._homes.get(trial.trial_id) != nodes:
+            return True
+        if any(known.sees_storage(node) is None for node in nodes):
+            return True
+        if record is None:
+            return False
+        folder = f"{trial.spec.dirname}/{record.dirname}"
+        return not all(known.has_copy(node, folder) for node in nodes)
+
+    def have_left(self, nodes: Nodes) -> bool:
+        """Whether one of them has left."""
+        return any(node not in self._uploads.nodes for node in nodes)
+
+    async def settled(self, nodes: Nodes) -> None:
+        """Wait until it is known which of them see the storage."""
+        await _each(nodes, self._uploads.nodes.settled)
+
+    async def problem_with(
+        self, spec: TrialSpec, record: CheckpointRecord, nodes: Nodes, *, is_doubted: bool
+    ) -> str:
+        """Let each node have the checkpoint. Returns why that is impossible, "" if all have it.
+
+        Reads every byte of a copy that a node has, if it `is_doubted`; one that is fetched is
+        always read. Raises StorageError.
+        """
+
+        async def make_whole(node: str) -> str:
+            return await self._make_whole(spec, record, node, is_doubted=is_doubted)
+
+        problems = await _each(nodes, make_whole)
+        return next((f"on node {n}: {why}" for n, why in problems.items() if why), "")
+
+    async def _make_whole(
+        self, spec: TrialSpec, record: CheckpointRecord, node: str, *, is_doubted: bool
+    ) -> str:
+        uploads, questions = self._uploads, self._uploads.questions
+        folder, problem = f"{spec.dirname}/{record.dirname}", ""
+        if uploads.nodes.has_copy(node, folder):
+            if is_doubted:
+                problem = await questions.have(spec, record, node)
+            if not problem:
+                return ""
+        if record.stays_here:
+            there = f"node {record.node}" if record.node else "the controller's machine"
+            return problem or f"it is only on {there}, because it was reported with NO_UPLOAD"
+        await uploads.committed(spec, record)
+        if refusal := uploads.nodes.refusal(node):
+            raise StorageRefused("fetch", folder, refusal)
+        if not (problem := await questions.fetch(spec, record, node)):
+            uploads.nodes.note_copy(node, folder)
+        return problem
+
+    async def copy(
+        self, spec: TrialSpec, record: CheckpointRecord, target: str, nodes: Nodes
+    ) -> Staged:
+        """Copy a checkpoint that each node has to the folder `target`, for a clone. Raises
+        StorageError."""
+        uploads, source = self._uploads, f"{spec.dirname}/{record.dirname}"
+
+        async def copy(node: str) -> Staged:
+            files, size = await uploads.questions.copy(source, target, node)
+            uploads.nodes.note_copy(node, target)
+            return Staged(files=files, bytes=size)
+
+        copies: dict[str, Staged] = await _each(nodes, copy)
+        return copies[nodes[0]]
+
+    async def bring(self, trial: Trial, nodes: Nodes, *, is_inherited: bool) -> None:
+        """Let each node have the trial's files, and be the one that sends them to storage from now
+        on. `is_inherited`: the trial may have run before this incarnation. Raises StorageError."""
+        uploads, spec = self._uploads, trial.spec
+        before = self._homes.get(trial.trial_id, ())
+        leaving = [node for node in before if node not in nodes and node in uploads.nodes]
+        await _each(leaving, lambda node: uploads.hand_over(spec, node))
+        if is_inherited and not before:
+            await uploads.hand_over(spec)
+        if is_inherited or before:
+            arriving = [node for node in nodes if node not in before]
+            seeing = [node for node in arriving if uploads.nodes.sees_storage(node)]
+            await _each(seeing, lambda node: uploads.bring(spec, node))
+        self._homes[trial.trial_id] = nodes
+        for node in nodes:
+            uploads.nodes.note_trial(node, spec.dirname, spec.trial_id)
+
+    def release(self, trials: Mapping[str, Trial], nodes: Nodes) -> None:
+        """Let these nodes remove trials that have ended, before their disks are full."""
+
+        def has_ended(trial_id: str) -> bool:
+            trial = trials[trial_id]
+            is_only_there = any(record.stays_here for record in trial.checkpoints)
+            return trial.status.is_final and not is_only_there
+
+        self._uploads.release(has_ended, nodes)
+
+
+async def _each(
+    nodes: Sequence[str], act: Callable[[str], Coroutine[Any, Any, Any]]
+) -> dict[str, Any]:
+    """Act on all nodes at once. Returns the results; raises the first error."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = {node: group.create_task(act(node)) for node in nodes}
+    except BaseExceptionGroup as errors:
+        raise innermost(errors) from errors
+    return {node: task.result() for node, task in tasks.items()}
 
 
 class Experiment(Protocol):
@@ -276,3 +421,116 @@ def record_of(
         upload=stays,
         node="",
     )
+
+
+class PreparationHost(Experiment, Protocol):
+    """The owner of the run's events and tasks."""
+
+    tasks: TaskScope
+
+    def post(self, event: Event) -> None: ...
+
+    def lose(self, trial_id: str, index: int, reason: str) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+
+class Preparation:
+    """Prepares attempts that have their resources: then `start` begins one, or `fail` ends it."""
+
+    def __init__(
+        self,
+        host: PreparationHost,
+        checkpoints: StartCheckpoints,
+        *,
+        start: Callable[[Launch, Trial], None],
+        fail: Callable[[Launch, Failure], None],
+    ) -> None:
+        self._host = host
+        self._checkpoints = checkpoints
+        self._start = start
+        self._fail = fail
+        self._verifying: dict[str, asyncio.Task[Any]] = {}
+
+    def inherit(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
+        """Remember that these trials come from an earlier incarnation."""
+        self._checkpoints.inherit(trials, resumed)
+
+    def begin(self, effect: Launch) -> None:
+        """Start the attempt, or first a task that gets its checkpoint."""
+        trial = self._host.machine.trials[effect.trial_id]
+        if effect.origin is not None:
+            work = self._adopt_and_start(effect, effect.origin, trial)
+        elif self._checkpoints.has_to_look(effect, trial):
+            work = self._verify_and_start(effect, trial)
+        else:
+            self._start(effect, trial)
+            return
+        self._verifying[effect.trial_id] = self._host.tasks.start(work)
+
+    def cancel(self, trial_id: str) -> bool:
+        """Give up the trial's attempt. Returns whether its checkpoint was still being read."""
+        verifying = self._verifying.pop(trial_id, None)
+        if verifying is not None:
+            verifying.cancel()
+        return verifying is not None
+
+    async def _adopt_and_start(self, effect: Launch, origin: Origin, trial: Trial) -> None:
+        """Start a clone from its copy of another trial's checkpoint, or from its own if that
+        fails."""
+        record, problem = None, ""
+        try:
+            record = await self._checkpoints.adopt(origin, trial, effect)
+        except (CannotClone, StorageError, OSError) as error:
+            problem = str(error)
+        except Exception as error:  # only this trial is concerned
+            problem = named(error)
+        del self._verifying[trial.trial_id]
+        if record is None:
+            source = self._host.machine.trials[origin.trial_id].spec
+            self._host.warn(
+                f"{trial.spec.name} cannot resume from checkpoint {origin.checkpoint.index} of "
+                f"{source.name} and uses its own instead: {problem}"
+            )
+            self._fail(effect, _lost_checkpoint(problem))
+            return
+        adopted = Adopted(trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=record)
+        self._host.post(adopted)
+        effect = replace(effect, checkpoint=record, origin=None)
+        self._start(effect, self._host.machine.trials[trial.trial_id])
+
+    async def _verify_and_start(self, effect: Launch, trial: Trial) -> None:
+        """Drop a checkpoint that is lost: the trial resumes from a newer one that no record names,
+        or from the one before."""
+        try:
+            verified = await self._checkpoints.verify(effect, trial)
+        except CannotPrepare as failed:
+            del self._verifying[trial.trial_id]
+            self._fail(effect, setup_failure(failed.what, failed.cause, failed.kind))
+            return
+        del self._verifying[trial.trial_id]
+        if verified.lost and effect.checkpoint is not None:
+            self._host.lose(trial.trial_id, effect.checkpoint.index, verified.lost)
+        if verified.found is not None:
+            saved = Saved(
+                trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=verified.found
+            )
+            self._host.warn(found_notice(saved))
+            self._host.post(saved)
+            effect = replace(effect, checkpoint=verified.found)
+        elif verified.lost:
+            self._fail(effect, _lost_checkpoint(verified.lost))
+            return
+        self._start(effect, self._host.machine.trials[trial.trial_id])
+
+
+def setup_failure(what: str, error: Exception, kind: FailureKind = "setup") -> Failure:
+    """The failure of one trial. Its checkpoint is not at fault, and stays."""
+    message = f"{what}: {message_of(error)}"
+    return Failure(kind=kind, type_name=type_name(error), message=message)
+
+
+def _lost_checkpoint(problem: str) -> Failure:
+    """The failure of an attempt whose checkpoint cannot be used. The next attempt looks for
+    another one."""
+    return Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)

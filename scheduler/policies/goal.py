@@ -1,9 +1,12 @@
-"""What schedulers compare: the value of a trial, and how long it has trained."""
+"""What schedulers compare: the value of a trial, and how long it has trained. `Chance` draws their
+random numbers.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Self, TypeGuard
 
 from holdfast.dataclass import dataclass
@@ -26,6 +29,27 @@ from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Trial
 from holdfast.trial.tuning import MODES
+
+
+class Chance:
+    """A source of numbers in [0, 1), like `random.Random`, determined by a name.
+
+    Numbers for different names are independent, so no state must be kept between two decisions:
+    `Chance(f"{seed}/{trial_id}/{iteration}")`.
+    """
+
+    __slots__ = ("_count", "_encoded", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._encoded = name.encode()
+        self._count = 0
+
+    def random(self) -> float:
+        """The next number; it has 53 bits."""
+        self._count += 1
+        digest = blake2b(b"%d/%s" % (self._count, self._encoded), digest_size=8).digest()
+        return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 from holdfast.experiment.records.event_codec import pack
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Suggested, SuggestedAhead
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
 

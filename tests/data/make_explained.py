@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 
 from holdfast.experiment.records.event_codec import pack
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.policy import CloneTrial, NoteRung, StopTrial
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal
 from holdfast.testing.rehearsal import Rehearsal
 from tests.data.make_format_3 import Told, report

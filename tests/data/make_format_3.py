@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.experiment.records.event_codec import pack
-from holdfast.scheduler.codec import DECISIONS, EVENTS
+from holdfast.scheduler.codec import DECISIONS, EVENTS, snapshot
 from holdfast.scheduler.events import (
     CheckpointLost,
     EndOrdered,
@@ -38,7 +38,6 @@ from holdfast.scheduler.policy import (
     UserAnswered,
     View,
 )
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from holdfast.experiment.records.event_codec import pack
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import (
     ConfigAdded,
     ConfigRefused,
@@ -21,7 +22,6 @@ from holdfast.scheduler.events import (
     SearchEnded,
     TrialStopOrdered,
 )
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal
 from holdfast.testing.rehearsal import Rehearsal
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.scheduler.barrier import AllReturned, Barrier, Met, OutOfStep
+from holdfast.experiment.workers.ranks import AllReturned, Barrier, Met, OutOfStep
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.events import Reported
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.budgets import wait_s
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Preempt, Wait
 from holdfast.scheduler.events import EndOrdered, SearchEnded
+from holdfast.scheduler.failing import wait_s
 from holdfast.scheduler.machine import from_snapshot
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import ProcessFailureKind

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import (
     AskScheduler,
     Commit,
@@ -13,6 +14,7 @@ from holdfast.scheduler.effects import (
     Halt,
     Launch,
     Reply,
+    Verdict,
     Warn,
 )
 from holdfast.scheduler.events import EndOrdered, SchedulerAnswered, SearchEnded, SearchWaits
@@ -37,8 +39,6 @@ from holdfast.scheduler.policy import (
     UserAnswered,
     View,
 )
-from holdfast.scheduler.snapshot import snapshot
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.events import Saved

@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from holdfast.scheduler import codec
-from holdfast.scheduler.codec import decode, encode
+from holdfast.scheduler.codec import decode, encode, snapshot
 from holdfast.scheduler.events import (
     Begun,
     ConfigAdded,
@@ -24,7 +24,6 @@ from holdfast.scheduler.events import (
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.nodes.cluster import Cluster, FormerNode, Node
 from holdfast.scheduler.policy import Decision
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.schema import UnreadableRecord
 from holdfast.testing.rehearsal import Rehearsal, facts, trial_spec
 from holdfast.trial.config import CheckpointConfig, FailureConfig

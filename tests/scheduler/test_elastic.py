@@ -3,8 +3,7 @@ later."""
 
 from __future__ import annotations
 
-from holdfast.scheduler.effects import Effect, Launch, Reply
-from holdfast.scheduler.verdict import Verdict
+from holdfast.scheduler.effects import Effect, Launch, Reply, Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.resources import PlacementGroupFactory

@@ -9,11 +9,11 @@ import msgpack
 import pytest
 
 from holdfast.experiment.start.extension import Wanted, check_enough, extension_notice
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
 from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
 from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.resuming import has_work
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import InvalidConfig

@@ -7,10 +7,9 @@ from typing import Any
 import msgpack
 
 from holdfast.experiment.records.event_codec import pack, read_events, unpack
-from holdfast.scheduler.codec import DECISIONS, EVENTS
+from holdfast.scheduler.codec import DECISIONS, EVENTS, snapshot
 from holdfast.scheduler.events import FORMAT, Begun, Recalled
 from holdfast.scheduler.machine import Machine, from_snapshot
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import read
 from holdfast.testing.invariants import check
 from holdfast.trial.trial import Status, StopReason, evolve

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import Commit, Discard, Launch, Reply
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import from_snapshot
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.effects import Commit, Finish, Reply, Warn
+from holdfast.scheduler.codec import snapshot
+from holdfast.scheduler.effects import Commit, Finish, Reply, Verdict, Warn
 from holdfast.scheduler.events import EndOrdered
 from holdfast.scheduler.machine import from_snapshot
-from holdfast.scheduler.snapshot import snapshot
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.trial import Status

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.demand import demand
+from holdfast.scheduler.codec import recalled, snapshot
 from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Preempt, Release
 from holdfast.scheduler.events import CheckpointLost, Raised, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
+from holdfast.scheduler.placing import demand
 from holdfast.scheduler.policy import (
     CloneTrial,
     Decision,
@@ -19,7 +20,6 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     View,
 )
-from holdfast.scheduler.snapshot import recalled, snapshot
 from holdfast.testing.invariants import check
 from holdfast.testing.rehearsal import Rehearsal, facts, through_journal
 from holdfast.trial.config import FailureConfig

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.records.event_codec import pack, unpack
-from holdfast.scheduler.codec import Record
+from holdfast.scheduler.codec import Record, recalled, snapshot
 from holdfast.scheduler.events import Recalled, Resumed, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.scheduler.snapshot import recalled, snapshot
 from holdfast.schema import DEEPEST, UnreadableRecord
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
 from holdfast.tune.schedulers import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.scheduler.retention import ranked, score_of, superseded
+from holdfast.scheduler.state import ranked, score_of, superseded
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.config import CheckpointConfig
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from holdfast.scheduler.effects import Effect, Finish, Launch, Reply, Suggest
+from holdfast.scheduler.effects import Effect, Finish, Launch, Reply, Suggest, Verdict
 from holdfast.scheduler.events import CheckpointLost, SearchEnded
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidTransition

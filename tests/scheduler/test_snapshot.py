@@ -6,9 +6,9 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 
 import pytest
 
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.kept import NOT_KEPT
 from holdfast.scheduler.machine import Machine, from_snapshot
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.state import State
 from holdfast.schema import UnreadableRecord
 from holdfast.testing.rehearsal import NOT_IN_SNAPSHOTS, Rehearsal
@@ -35,7 +35,7 @@ def test_only_what_another_attribute_says_or_what_outlives_no_event_is_left_out(
 
 
 def test_an_attribute_that_is_added_is_in_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.scheduler import snapshot as module
+    from holdfast.scheduler import codec as module
 
     monkeypatch.setitem(State.__annotations__, "mood", "str")
     monkeypatch.setattr(State, "mood", "calm", raising=False)

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.effects import AskStopper, Commit, Finish, Halt, Reply, Suggest
+from holdfast.scheduler.effects import AskStopper, Commit, Finish, Halt, Reply, Suggest, Verdict
 from holdfast.scheduler.events import EndOrdered, SearchEnded
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal, failure
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.trial import Status

@@ -14,8 +14,8 @@ from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.policy import ChangeTrial, CloneTrial, Decision, TrialReported, View
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.simulate import replay, simulate
-from holdfast.simulate.recording import read_recording
 from holdfast.simulate.replaying import CurvePoint, Nearest, RecordedCurve
+from holdfast.simulate.simulation import read_recording
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.events import Reported

@@ -32,7 +32,7 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.scheduler.searchers.searcher import Searcher
-from holdfast.simulate import CurveFailed, Faults, Simulation, pool, simulate
+from holdfast.simulate import CurveFailed, Faults, Simulation, simulate, world
 from holdfast.testing.invariants import check
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
@@ -474,7 +474,7 @@ def test_a_curve_that_raises_ends_the_simulation_and_names_the_trial() -> None:
 
 
 def test_a_training_that_nothing_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "MOST_ITERATIONS", 100)
+    monkeypatch.setattr(world, "MOST_ITERATIONS", 100)
     with pytest.raises(CurveFailed, match="has reached 100 iterations and nothing ends it"):
         study(run={"stop": None})
 

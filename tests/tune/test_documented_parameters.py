@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.policies.allocating import DistributeResources
+from holdfast.scheduler.policies.resource_changing import DistributeResources
 from holdfast.tune import schedulers, search, stopper
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -15,11 +15,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.scheduler.effects import Commit, Effect, Launch, Reply, Suggest
+from holdfast.scheduler.effects import Commit, Effect, Launch, Reply, Suggest, Verdict
 from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Started

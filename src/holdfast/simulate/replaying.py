@@ -10,19 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.experiment.control.proposing.naming import Naming
-from holdfast.experiment.control.proposing.proposer import Proposer
+from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.user_objects.placeholders import config_without_code
 from holdfast.plain_numbers import is_number, takes_numbers
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
-from holdfast.simulate.comparison import Replay
-from holdfast.simulate.faults import Faults
-from holdfast.simulate.recording import RecordedTrial, Recording, read_recording
+from holdfast.simulate.scene import Faults, Scene, Training
+from holdfast.simulate.simulation import RecordedTrial, Recording, Replay, read_recording
 from holdfast.simulate.study import NO_FAULTS, keeping_little, play, policy_of
-from holdfast.simulate.trace import Sink
-from holdfast.simulate.worker import Scene, Training
+from holdfast.simulate.world import Sink
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from holdfast.trial.trial import Trial

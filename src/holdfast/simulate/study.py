@@ -1,4 +1,4 @@
-"""`simulate`: a study in virtual time, as `Tuner(...).fit()` would run it."""
+"""`simulate`: a study in virtual time, as `Tuner(...).fit()` would run it, and its journal."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.control.proposing.naming import Naming
-from holdfast.experiment.control.proposing.proposer import Proposer
+from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.start.extension import stop_fields
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.pickling import users_config
@@ -17,18 +16,22 @@ from holdfast.plain_numbers import takes_numbers
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policies.given import scheduler_of
 from holdfast.scheduler.policies.goal import is_finite_number
-from holdfast.scheduler.policies.ray_style import RayStyleScheduler
+from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_of
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, curve_of
-from holdfast.simulate.faults import Faults
-from holdfast.simulate.known_nodes import NodesSpec
-from holdfast.simulate.simulation import SimulatedTrial, Simulation
-from holdfast.simulate.tally import Tally
-from holdfast.simulate.trace import Sink, tracing
-from holdfast.simulate.worker import Scene, Training
-from holdfast.simulate.world import World
+from holdfast.simulate.scene import (
+    Curve,
+    CurveFunction,
+    Faults,
+    NodesSpec,
+    Scene,
+    Seconds,
+    Training,
+    cost_of,
+    curve_of,
+)
+from holdfast.simulate.simulation import SimulatedTrial, Simulation, Tally
+from holdfast.simulate.world import Sink, World, tracing
 from holdfast.text.trials import stop_reason
 from holdfast.trial.config import CheckpointConfig, RunConfig
 from holdfast.trial.errors import InvalidConfig, require

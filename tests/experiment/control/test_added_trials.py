@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.control.proposing.naming import Naming
-from holdfast.experiment.control.proposing.proposer import Proposer
-from holdfast.experiment.control.search_thread import SearchThread
+from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.control.user_code import SearchThread
 from holdfast.scheduler.events import (
     ConfigRefused,
     Event,
@@ -23,8 +22,7 @@ from holdfast.scheduler.events import (
     SearchEnded,
     Suggested,
 )
-from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
-from holdfast.scheduler.searchers.repeater import Repeater
+from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter, Repeater
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory

@@ -8,9 +8,8 @@ from typing import Any, Self
 
 import pytest
 
-from holdfast.experiment.control.proposing.naming import Naming
-from holdfast.experiment.control.proposing.proposer import Proposer
-from holdfast.experiment.control.search_thread import SearchThread
+from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.control.user_code import SearchThread
 from holdfast.scheduler.events import (
     Event,
     ExperimentSpec,
@@ -19,8 +18,7 @@ from holdfast.scheduler.events import (
     Suggested,
     SuggestedAhead,
 )
-from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
-from holdfast.scheduler.searchers.repeater import Repeater
+from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter, Repeater
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import ONE_CPU

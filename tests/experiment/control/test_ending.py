@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.control import ending as ending_module
-from holdfast.experiment.control.ending import Ending
+from holdfast.experiment.control import services as ending_module
+from holdfast.experiment.control.services import Ending
 from holdfast.runtime.stopped import Watched
 from holdfast.syncer.journal.journal import Position
 from tests.rig.free_tasks import free_tasks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.control.repeating import repeated_text
+from holdfast.experiment.control.watch import repeated_text
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.trial import Status, Trial, TrialSpec
 

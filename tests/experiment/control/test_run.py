@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.control import run as run_module
-from holdfast.experiment.control.ending import Ending, Working
 from holdfast.experiment.control.run import Run
+from holdfast.experiment.control.services import Ending, Working
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.machine import Machine
 

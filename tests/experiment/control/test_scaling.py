@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.experiment.control.run_cluster import ElasticSize, Scale
-from holdfast.scheduler.demand import Demand
+from holdfast.scheduler.placing import Demand
 
 
 def demand(wanted: int, *idle: str, here: str) -> Demand:

@@ -1,7 +1,7 @@
 """A search hears of pauses, also if another trial's report has caused them."""
 
-from holdfast.experiment.control.replay import others_moved
-from holdfast.experiment.control.search_thread import pausing_of
+from holdfast.experiment.control.user_code import pausing_of
+from holdfast.experiment.control.user_threads import others_moved
 from holdfast.scheduler.events import SearchEnded
 from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.testing.rehearsal import Rehearsal

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.control.proposing.naming import Naming
-from holdfast.experiment.control.proposing.proposer import Proposer
-from holdfast.experiment.control.replay import Change
-from holdfast.experiment.control.search_thread import SearchThread
+from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.control.user_code import SearchThread
+from holdfast.experiment.control.user_threads import Change
 from holdfast.experiment.records.rows import newest_row
 from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, Suggested
 from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.control.replay import Change
-from holdfast.experiment.control.stopper_thread import StopperThread
+from holdfast.experiment.control.user_threads import Change, StopperThread
 from holdfast.scheduler.events import StopperAnswered
 from holdfast.scheduler.machine import Machine
 from holdfast.testing.rehearsal import Rehearsal

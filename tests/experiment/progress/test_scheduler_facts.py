@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.control.scheduler_news import SchedulerNews
+from holdfast.experiment.control.controller import SchedulerNews
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
     TakeoverFact,

@@ -12,13 +12,12 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import best_text, closing_text, counts_text, hidden_text
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import EndOrdered, SearchEnded, Suggested
 from holdfast.scheduler.machine import from_snapshot
-from holdfast.scheduler.policies.asha import ASHAScheduler
-from holdfast.scheduler.policies.dehb import DEHBScheduler
-from holdfast.scheduler.policies.hyperband import HyperBandScheduler
+from holdfast.scheduler.policies.asha import ASHAScheduler, MultiObjectiveASHAScheduler
+from holdfast.scheduler.policies.hyperband import DEHBScheduler, HyperBandScheduler
 from holdfast.scheduler.policies.median import MedianStoppingRule
-from holdfast.scheduler.policies.multi_objective import MultiObjectiveASHAScheduler
 from holdfast.scheduler.policies.pasha import PASHAScheduler
 from holdfast.scheduler.policies.resource_changing import ResourceChangingScheduler
 from holdfast.scheduler.policy import (
@@ -30,7 +29,6 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     View,
 )
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
 from holdfast.text.trials import (

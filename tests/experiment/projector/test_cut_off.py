@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.control.ending import lacking
+from holdfast.experiment.control.services import lacking
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.projector import projector as projectors
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings

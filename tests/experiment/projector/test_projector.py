@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import load_newest_snapshot
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import (
@@ -27,7 +28,6 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     View,
 )
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal, read
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.events import Saved

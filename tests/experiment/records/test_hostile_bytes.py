@@ -22,7 +22,7 @@ from holdfast.experiment.trackers.delivery import decode_accounts
 from holdfast.experiment.user_objects.stored_objects import stored
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
-from holdfast.scheduler.policies.pbt_replay import schedule_of
+from holdfast.scheduler.policies.pbt import schedule_of
 from holdfast.syncer.artifacts.plan import INDEX_NAME
 from holdfast.syncer.artifacts.stored_index import (
     ListedFile,

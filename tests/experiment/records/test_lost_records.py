@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.control.replay import history
+from holdfast.experiment.control.user_threads import history
 from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
@@ -19,9 +19,9 @@ from holdfast.experiment.records.event_codec import read_events
 from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Recalled, Suggested
-from holdfast.scheduler.snapshot import snapshot
-from holdfast.simulate.recording import read_recording
+from holdfast.simulate.simulation import read_recording
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.errors import InvalidConfig
 from tests.rig import checker

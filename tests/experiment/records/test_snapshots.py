@@ -11,9 +11,9 @@ from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.records.snapshots import load_newest_snapshot
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed, SearchEnded
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal, Position, segments
 from tests.rig.runs.recorded import RecordedExperiment
 

@@ -16,8 +16,8 @@ from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import SearchEnded
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal.journal import Position, readable_end
 from holdfast.syncer.journal.segment import RecordSpan, framed, start_of

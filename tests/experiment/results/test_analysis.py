@@ -24,8 +24,8 @@ from holdfast.experiment.results.ranking import analysed
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, load_experiment
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.experiment.user_objects.placeholders import StoredObject
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import segment_name
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig

@@ -12,7 +12,7 @@ from holdfast.cli import main
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.experiment.start.request import Request
-from holdfast.scheduler.policies.multi_objective import MultiObjectiveASHAScheduler
+from holdfast.scheduler.policies.asha import MultiObjectiveASHAScheduler
 from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.config import RunConfig

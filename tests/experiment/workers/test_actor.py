@@ -17,8 +17,8 @@ from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import NOTHING_SAID, Grant, Launcher, Listener
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
+from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import Event, Exited, Raised
-from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.errors import ProcessFailureKind
 from holdfast.trial.events import Reported, Returned, Started
 from tests.rig.jumping_clock import JumpingClock

@@ -12,12 +12,12 @@ from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.workers import group as worker_group
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerTimeouts
-from holdfast.experiment.workers.rank_failures import cause_of
+from holdfast.experiment.workers.ranks import cause_of
 from holdfast.runtime import process_control
 from holdfast.runtime.launcher import Grant, Listener
 from holdfast.runtime.usage.used import Used
+from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import Exited, Raised
-from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Measured, Reported, Returned, Started
 from tests.experiment.workers.ranks import WHOLE, Desk, Rank, assignment, opened

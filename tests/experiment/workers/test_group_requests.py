@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.experiment.workers import group as worker_group
 from holdfast.experiment.workers.group import WorkerGroup
+from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import Raised
-from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import Validation
 from holdfast.trial.events import Reported
 from tests.experiment.workers.ranks import WHOLE, Desk

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.experiment.workers.hang_timer import GroupTimer, HangTimer
+from holdfast.experiment.workers.actor import GroupTimer, HangTimer
 from holdfast.late import LATE_S
 from tests.rig.jumping_clock import JumpingClock
 

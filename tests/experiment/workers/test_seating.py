@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.job import RankNode
-from holdfast.experiment.workers.seating import seat_ranks, seat_worker
+from holdfast.experiment.workers.ranks import seat_ranks, seat_worker
 from holdfast.trial.resources import Place
 
 

@@ -535,7 +535,7 @@ def test_a_search_that_suggests_one_config_for_ever_is_ended_and_reported(
         def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
             return {"x": 1}
 
-    monkeypatch.setattr("holdfast.experiment.control.proposing.proposer.MOST_ALIKE", 3)
+    monkeypatch.setattr("holdfast.experiment.control.proposer.MOST_ALIKE", 3)
     results = fit(
         report_config, None, tune.TuneConfig(search_alg=Stuck(), num_samples=9), verbose=1
     )

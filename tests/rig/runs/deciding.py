@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.control.scheduler_news import SchedulerNews
+from holdfast.experiment.control.controller import SchedulerNews
 from holdfast.scheduler.events import Event, Exited, SearchEnded
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policies.hyperband import HyperBandScheduler

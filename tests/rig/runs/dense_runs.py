@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.scheduler.codec import Record
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest, Verdict
 from holdfast.scheduler.events import (
     LimitChanged,
     NoteWritten,
@@ -21,7 +21,6 @@ from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 
 _TRIALS, SLOTS, _LAST = 8, 4, 27

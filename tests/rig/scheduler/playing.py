@@ -6,9 +6,8 @@ import random
 from collections.abc import Callable, Container, Mapping
 from typing import Any, Literal
 
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest, Verdict
 from holdfast.scheduler.events import SearchEnded, SearchWaits
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.trial import Trial
 

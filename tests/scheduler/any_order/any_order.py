@@ -8,6 +8,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import (
     ConfigRefused,
     EndOrdered,
@@ -16,7 +17,6 @@ from holdfast.scheduler.events import (
     SearchEnded,
 )
 from holdfast.scheduler.machine import from_snapshot
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.invariants import check
 from holdfast.testing.rehearsal import facts
 from holdfast.trial.config import CheckpointConfig, FailureConfig

@@ -21,10 +21,10 @@ from holdfast.scheduler.effects import (
     Release,
     Reply,
     Suggest,
+    Verdict,
     Wait,
     Warn,
 )
-from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.resources import Place
 from holdfast.trial.trial import Origin, Status
 from tests.scheduler.any_order.ordered import Ordered

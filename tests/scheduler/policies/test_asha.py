@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.effects import Reply, Warn
+from holdfast.scheduler.effects import Reply, Verdict, Warn
 from holdfast.scheduler.events import SearchEnded
 from holdfast.scheduler.policies.asha import ASHAScheduler
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal, experiment_spec
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.scheduler.codec import recalled, snapshot
 from holdfast.scheduler.events import SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.policies.asha import ASHAScheduler
-from holdfast.scheduler.snapshot import recalled, snapshot
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from tests.rig.scheduler.playing import Play, Step

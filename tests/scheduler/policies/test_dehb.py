@@ -13,14 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import tune
-from holdfast.scheduler.effects import Reply
+from holdfast.scheduler.effects import Reply, Verdict
 from holdfast.scheduler.events import Suggested
-from holdfast.scheduler.policies.dehb import DEHBScheduler
-from holdfast.scheduler.policies.hyperband import shapes
+from holdfast.scheduler.policies.hyperband import DEHBScheduler, shapes
 from holdfast.scheduler.searchers.cube import Vector
-from holdfast.scheduler.searchers.dehb import DEHBSearch
-from holdfast.scheduler.searchers.evolution import DehbBracket, Evolution, Individual, RungJob
-from holdfast.scheduler.verdict import Verdict
+from holdfast.scheduler.searchers.dehb import (
+    DehbBracket,
+    DEHBSearch,
+    Evolution,
+    Individual,
+    RungJob,
+)
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 

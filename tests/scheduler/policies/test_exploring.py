@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.chance import Chance
-from holdfast.scheduler.policies.exploring import Proposal, explore, fill, mutations_of
+from holdfast.scheduler.policies.goal import Chance
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
+from holdfast.scheduler.policies.population import Proposal, explore, fill, mutations_of
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.space import (
     choice,

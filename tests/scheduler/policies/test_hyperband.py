@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.effects import Launch, Reply, Warn
+from holdfast.scheduler.effects import Launch, Reply, Verdict, Warn
 from holdfast.scheduler.events import SearchEnded, SearchWaits
 from holdfast.scheduler.policies.hyperband import HyperBandForBOHB, HyperBandScheduler, shapes
 from holdfast.scheduler.policy import Decision, Observation, Stalled, View
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig

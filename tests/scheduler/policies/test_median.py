@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.effects import Reply
+from holdfast.scheduler.effects import Reply, Verdict
 from holdfast.scheduler.events import SearchEnded
 from holdfast.scheduler.policies.median import MedianStoppingRule
-from holdfast.scheduler.verdict import Verdict
-from holdfast.testing.lockstep import Lockstep
-from holdfast.testing.rehearsal import Rehearsal
+from holdfast.testing.rehearsal import Lockstep, Rehearsal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.effects import Reply
-from holdfast.scheduler.policies.multi_objective import MultiObjectiveASHAScheduler
+from holdfast.scheduler.effects import Reply, Verdict
+from holdfast.scheduler.policies.asha import MultiObjectiveASHAScheduler
 from holdfast.scheduler.policies.pareto import Fronts, spread
-from holdfast.scheduler.verdict import Verdict
-from holdfast.testing.lockstep import Lockstep
-from holdfast.testing.rehearsal import Rehearsal, experiment_spec
+from holdfast.testing.rehearsal import Lockstep, Rehearsal, experiment_spec
 from holdfast.trial.errors import InvalidConfig
 
 GOALS: dict[str, Any] = {"metrics": ["loss", "speed"], "modes": ["min", "max"]}

@@ -19,8 +19,7 @@ from holdfast.scheduler.policy import (
     TrialAdded,
     UnpauseTrial,
 )
-from holdfast.testing.lockstep import Lockstep
-from holdfast.testing.rehearsal import Rehearsal
+from holdfast.testing.rehearsal import Lockstep, Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.chance import Chance
-from holdfast.scheduler.policies.bandit import (
+from holdfast.scheduler.policies.goal import Chance
+from holdfast.scheduler.policies.pb2 import (
+    PB2,
     Kernel,
     Measurement,
     Process,
@@ -16,7 +17,6 @@ from holdfast.scheduler.policies.bandit import (
     most_promising,
     standardized,
 )
-from holdfast.scheduler.policies.pb2 import PB2
 from holdfast.scheduler.policy import AskUser, CloneTrial
 from holdfast.trial.errors import InvalidConfig
 from tests.scheduler.policies.population import Play

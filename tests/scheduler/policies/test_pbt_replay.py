@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.scheduler.effects import Launch
-from holdfast.scheduler.policies.pbt_replay import ScheduleReplay, schedule_of
+from holdfast.scheduler.policies.pbt import ScheduleReplay, schedule_of
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.trial import Status
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest, Verdict
 from holdfast.scheduler.events import EndOrdered, SearchEnded
-from holdfast.scheduler.policies.asha import ASHAScheduler
+from holdfast.scheduler.policies.asha import ASHAScheduler, MultiObjectiveASHAScheduler
 from holdfast.scheduler.policies.median import MedianStoppingRule
-from holdfast.scheduler.policies.multi_objective import MultiObjectiveASHAScheduler
 from holdfast.scheduler.policies.pasha import PASHAScheduler
 from holdfast.scheduler.policy import (
     Decision,
@@ -23,7 +22,6 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     View,
 )
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.trial import Status
 

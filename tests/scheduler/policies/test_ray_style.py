@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.effects import AskScheduler, Effect, Launch, Reply, Suggest, Warn
+from holdfast.scheduler.effects import AskScheduler, Effect, Launch, Reply, Suggest, Verdict, Warn
 from holdfast.scheduler.events import SchedulerAnswered, SearchEnded
-from holdfast.scheduler.policies.given import scheduler_of
-from holdfast.scheduler.policies.ray_style import RayStyleScheduler
+from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_of
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler, View
-from holdfast.scheduler.verdict import Verdict
 from holdfast.simulate.study import simulate
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.errors import InvalidConfig

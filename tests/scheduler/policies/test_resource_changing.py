@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 
 from holdfast.scheduler.effects import AskScheduler, Warn
 from holdfast.scheduler.events import SchedulerAnswered, SearchEnded
-from holdfast.scheduler.policies.allocating import (
+from holdfast.scheduler.policies.asha import ASHAScheduler
+from holdfast.scheduler.policies.resource_changing import (
     DistributeResources,
     DistributeResourcesToTopJob,
+    ResourceChangingScheduler,
     Sharing,
     SharingTerms,
     SharingTrial,
 )
-from holdfast.scheduler.policies.asha import ASHAScheduler
-from holdfast.scheduler.policies.resource_changing import ResourceChangingScheduler
-from holdfast.testing.lockstep import Lockstep
-from holdfast.testing.rehearsal import Rehearsal, experiment_spec
+from holdfast.testing.rehearsal import Lockstep, Rehearsal, experiment_spec
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status

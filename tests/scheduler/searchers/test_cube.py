@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import tune
-from holdfast.scheduler.searchers.cube import assignment_at, place_of, value_at, vector_of
+from holdfast.scheduler.searchers.cube import assignment_at, drawn_at, place_of, vector_of
 from holdfast.trial.search_space.parameters import Parameters
 
 SPACE = {
@@ -49,8 +49,8 @@ def test_the_places_of_a_value_are_as_wide_as_it_is_likely() -> None:
     places = [place_of(parameter("width"), 5, rng) for _ in range(200)]
     assert 0.2 <= min(places) < 0.21
     assert 0.39 < max(places) < 0.4
-    assert value_at(parameter("start"), 0.5) == 1
-    assert math.isclose(value_at(parameter("lr"), 0.5), 1e-3)
+    assert drawn_at(parameter("start"), 0.5) == 1
+    assert math.isclose(drawn_at(parameter("lr"), 0.5), 1e-3)
 
 
 def test_a_config_lies_at_the_same_place_for_the_same_chance_and_elsewhere_for_another() -> None:

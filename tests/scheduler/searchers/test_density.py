@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import tune
-from holdfast.scheduler.searchers.axes import place, value_at
-from holdfast.scheduler.searchers.density import Density
+from holdfast.scheduler.searchers.cube import Density, place, value_at
 from holdfast.trial.search_space.parameters import Parameter
 
 DOMAINS: list[Any] = [

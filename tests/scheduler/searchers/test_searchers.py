@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
+from holdfast.scheduler.searchers.concurrency_limiter import (
+    TRIAL_INDEX,
+    ConcurrencyLimiter,
+    Repeater,
+)
 from holdfast.scheduler.searchers.dehb import DEHBSearch
-from holdfast.scheduler.searchers.repeater import TRIAL_INDEX, Repeater
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.errors import InvalidConfig
 from holdfast.tune.search.bohb import TuneBOHB

@@ -1,8 +1,7 @@
 """What a pause ordered by a person does: when it happens, and what it survives."""
 
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Release, Reply
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Release, Reply, Verdict
 from holdfast.scheduler.events import EndOrdered, SearchEnded, SearchWaits
-from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory

@@ -12,8 +12,7 @@ from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.steering import refusal
-from holdfast.testing.lockstep import Lockstep
-from holdfast.testing.rehearsal import Rehearsal
+from holdfast.testing.rehearsal import Lockstep, Rehearsal
 from holdfast.trial.trial import Status
 from tests.scheduler.steering.orders import launched, pause, resume
 

@@ -3,10 +3,9 @@
 import msgpack
 import pytest
 
-from holdfast.scheduler.codec import encode
+from holdfast.scheduler.codec import encode, snapshot
 from holdfast.scheduler.events import LimitChanged, NoteWritten, Order, SamplesAdded, Suggested
 from holdfast.scheduler.machine import from_snapshot
-from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.steering import MOST_NOTE_CHARS, refusal
 from holdfast.testing.rehearsal import Rehearsal, facts, trial_spec
 from holdfast.trial.trial import Status

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from holdfast.scheduler.searchers.concurrency_limiter import (
         ConcurrencyLimiter as ConcurrencyLimiter,
     )
+    from holdfast.scheduler.searchers.concurrency_limiter import Repeater as Repeater
     from holdfast.scheduler.searchers.dehb import DEHBSearch as DEHBSearch
-    from holdfast.scheduler.searchers.repeater import Repeater as Repeater
     from holdfast.scheduler.searchers.searcher import (
         UNDEFINED_METRIC_MODE as UNDEFINED_METRIC_MODE,
     )

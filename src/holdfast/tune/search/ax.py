@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.dataclass import dataclass
 from holdfast.described import Construction
 from holdfast.lazy import Framework
-from holdfast.scheduler.searchers.axes import bounds
+from holdfast.scheduler.searchers.cube import bounds
 from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace

@@ -11,7 +11,7 @@ from holdfast.dataclass import dataclass
 from holdfast.described import Construction
 from holdfast.lazy import Framework
 from holdfast.plain_numbers import is_number
-from holdfast.scheduler.searchers.axes import place, value_at
+from holdfast.scheduler.searchers.cube import place, value_at
 from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace

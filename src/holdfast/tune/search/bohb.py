@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.foreign import is_of
-from holdfast.scheduler.searchers.axes import place, value_at, varied
-from holdfast.scheduler.searchers.density import Density, Vector
+from holdfast.scheduler.searchers.cube import Density, Vector, place, value_at, varied
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameters

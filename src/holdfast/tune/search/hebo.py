@@ -9,7 +9,7 @@ from holdfast.dataclass import dataclass
 from holdfast.foreign import is_of
 from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
-from holdfast.scheduler.searchers.axes import bounds
+from holdfast.scheduler.searchers.cube import bounds
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters

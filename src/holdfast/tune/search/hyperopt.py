@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.lazy import Framework
-from holdfast.scheduler.searchers.axes import bounds, varied
+from holdfast.scheduler.searchers.cube import bounds, varied
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig

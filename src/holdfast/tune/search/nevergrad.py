@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.foreign import is_of
 from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
-from holdfast.scheduler.searchers.axes import bounds, varied
+from holdfast.scheduler.searchers.cube import bounds, varied
 from holdfast.trial.domains import Categorical, Float, Integer, Normal, same
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from threadpoolctl import threadpool_limits
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.searchers.axes import varied
+from holdfast.scheduler.searchers.cube import varied
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.study import Losses, Query, Study

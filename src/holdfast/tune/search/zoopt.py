@@ -8,7 +8,7 @@ from typing import Any, Final
 from holdfast.dataclass import dataclass
 from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
-from holdfast.scheduler.searchers.axes import place, value_at
+from holdfast.scheduler.searchers.cube import place, value_at
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, inside

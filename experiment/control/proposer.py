@@ -2,11 +2,15 @@
 
 Everything in here may call user code (a searcher, `sample_from`, name creators, a function of
 resources). `runs_user_code` is true if it may; then the controller calls it in a thread.
+
+A config has two forms: the user's, and the journal's, where an object of the user is its place in
+`param_space`, so that a restore takes the current one, or a pickle.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.described import is_holdfast_class
-from holdfast.experiment.control.proposing.config_forms import ConfigForms
-from holdfast.experiment.control.proposing.naming import Naming, Resources, TrialMaker
+from holdfast.experiment.user_objects.pickling import dumps, users_config
+from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.global_numbers import seeded_numbers
 from holdfast.plain_numbers import is_number
 from holdfast.scheduler.events import ConfigRefused, ExperimentSpec, SearchEnded, Suggested
@@ -26,6 +31,8 @@ from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searche
 from holdfast.text.errors import named as error_text
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.nesting import check_nesting
+from holdfast.trial.readable import excerpt
+from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.search_space.added import added_variant, checked_config, chosen_of
 from holdfast.trial.search_space.spaces import (
     Continued,
@@ -33,6 +40,8 @@ from holdfast.trial.search_space.spaces import (
     has_value,
     named,
     overlaid,
+    placed,
+    placed_in,
     searched_in,
     without_searched,
 )
@@ -40,12 +49,210 @@ from holdfast.trial.search_space.variants import Space, Variant
 from holdfast.trial.space import check_drawn, has_user_code
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
-    Path as ConfigPath,
+    Opaque,
+    Ref,
+    fold_values,
+    format_tag,
+    key_name,
+    seal,
+    spread,
+    summarize,
 )
 from holdfast.trial.values import (
-    key_name,
-    spread,
+    Path as ConfigPath,
 )
+
+_ABSENT = object()
+
+
+class ConfigForms:
+    """The configs of one search space. `values` are the user's objects to which configs refer.
+    Unless they are `trusted`, recorded answers are not unpickled."""
+
+    def __init__(
+        self,
+        param_space: Mapping[str, Any],
+        values: Mapping[Any, Any],
+        *,
+        space_number: int,
+        trusted: bool,
+    ) -> None:
+        self._param_space, self._values = param_space, values
+        self._space_number, self._trusted = space_number, trusted
+
+    def kept(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The config in the form that the journal stores. Raises NotPicklable."""
+        return placed_in(seal(config, self._sealed), self._space_number)
+
+    def users(self, kept: Mapping[str, Any]) -> dict[str, Any]:
+        """A config that was made here, with the user's own objects."""
+        return users_config(kept, self._values)
+
+    def recorded(self, kept: Mapping[str, Any]) -> dict[str, Any]:
+        """As `users`, of a config from the journal. Raises TuneError for an object that is pickled
+        there, if it is not trusted."""
+        return users_config(kept, self._values, trusted=self._trusted)
+
+    def folded(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """A config with the values of the search space in place of references to them."""
+        found: dict[str, Any] = fold_values(config, self._param_space)
+        return found
+
+    def with_users_config(
+        self,
+        question: Mapping[str, Any],
+        ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Call `ask` with the user's own objects in the config of the question. Objects that it
+        leaves alone in its answer get their references back. Raises what `ask` raises, and
+        NotPicklable for a value that cannot be stored."""
+        kept: Mapping[str, Any] = question.get("config", {})
+        given = self.users(kept)
+        answer = dict(ask({**question, "config": given}))
+        if "config" in answer:
+            check_nesting(answer["config"], "the scheduler's config")
+            answer["config"] = self._as_kept(kept, given, answer["config"])
+        return answer
+
+    def _as_kept(self, kept: Any, given: Any, answered: Any, name: str = "") -> Any:
+        """The answer, with references in place of the user's objects that are still those of
+        `given`, also if a dict around them was replaced."""
+        if answered is given:
+            return kept
+        if type(kept) is type(given) is type(answered) is dict:
+            return {
+                key: self._as_kept(
+                    kept.get(key), given.get(key, _ABSENT), value, f"{name}/{key}" if name else key
+                )
+                for key, value in answered.items()
+            }
+        return seal({name: answered}, self._sealed)[name]
+
+    def _sealed(self, path: tuple[str | int, ...], value: Any) -> Opaque | Ref:
+        """A reference from the search space as its place there, so that a restore takes the
+        current one; anything else pickled."""
+        if isinstance(value, ObjectRef):
+            for place, ref in references_in(self._param_space):
+                if ref == value:
+                    there = Ref(path=place, index=None, summary=summarize(value))
+                    return placed(there, self._space_number)
+        pickled = dumps(value, f"config[{key_name(path)!r}]")
+        return Opaque(pickled=pickled, summary=summarize(value), shown=excerpt(value))
+
+
+_LONGEST_NAME = 180
+_UNSAFE = re.compile(r"[^\w.,=+-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedTrial:
+    """The argument of name creators: a trial that is about to be created."""
+
+    trial_id: str
+    trainable_name: str
+    config: Mapping[str, Any]
+    evaluated_params: Mapping[str, Any]
+    experiment_tag: str
+
+    def __str__(self) -> str:
+        return f"{self.trainable_name}_{self.trial_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """The user's functions that name trials and their folders; each gets a `ProposedTrial`."""
+
+    trial: Callable[[Any], str] | None = None
+    directory: Callable[[Any], str] | None = None
+
+    @property
+    def chooses(self) -> bool:
+        return self.trial is not None or self.directory is not None
+
+    def name_of(self, proposed: ProposedTrial) -> str:
+        if self.trial is None:
+            return str(proposed)
+        return _checked(self.trial(proposed), "trial_name_creator")
+
+    def dirname_of(self, proposed: ProposedTrial, name: str, stamp: str) -> str:
+        """`name` is the trial's; `stamp` ends the folder's default name."""
+        if self.directory is None:
+            return _folder(f"{name}_{proposed.experiment_tag}") + stamp
+        return _folder(_checked(self.directory(proposed), "trial_dirname_creator"))
+
+
+Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
+
+
+class TrialMaker:
+    """Makes the trials of an experiment in the folder `root`. `taken` are names of folders that
+    are in use; `stamp` returns the end of a folder's name."""
+
+    def __init__(
+        self,
+        trainable: str,
+        forms: ConfigForms,
+        naming: Naming,
+        resources: Resources,
+        *,
+        root: Path,
+        taken: set[str],
+        stamp: Callable[[], str],
+    ) -> None:
+        self._trainable, self._forms = trainable, forms
+        self._naming, self._resources = naming, resources
+        self._root, self._dirnames, self._stamp = root, taken, stamp
+
+    @property
+    def runs_user_code(self) -> bool:
+        return not isinstance(self._resources, PlacementGroupFactory) or self._naming.chooses
+
+    def make(self, trial_id: str, variant: Variant) -> TrialSpec:
+        """A trial with this config. Raises what the user's functions raise, and NotPicklable."""
+        config = self._forms.kept(variant.config)
+        tag = format_tag(variant.index, variant.evaluated)
+        proposed = ProposedTrial(
+            trial_id=trial_id,
+            trainable_name=self._trainable,
+            config=self._forms.folded(variant.config),
+            evaluated_params=variant.evaluated,
+            experiment_tag=tag,
+        )
+        name = self._naming.name_of(proposed)
+        dirname = self._naming.dirname_of(proposed, name, self._stamp())
+        if self._naming.chooses and self._is_taken(dirname):
+            # Two trials in one folder would overwrite each other.
+            dirname = f"{dirname}_{trial_id}"
+        self._dirnames.add(dirname)
+        return TrialSpec(
+            trial_id=trial_id,
+            index=variant.index,
+            name=name,
+            dirname=dirname,
+            config=config,
+            tag=tag,
+            resources=self._request(config),
+        )
+
+    def _is_taken(self, dirname: str) -> bool:
+        return dirname in self._dirnames or (self._root / dirname).exists()
+
+    def _request(self, config: dict[str, Any]) -> PlacementGroupFactory:
+        if isinstance(self._resources, PlacementGroupFactory):
+            return self._resources
+        return self._resources(self._forms.users(config))
+
+
+def _checked(name: object, creator: str) -> str:
+    if not isinstance(name, str) or not name.strip("./"):
+        raise InvalidConfig(f"{creator} must return a non-empty string, not {name!r}")
+    return name
+
+
+def _folder(name: str) -> str:
+    """`name` as a folder's name that every file system accepts: their limits are in bytes."""
+    return _UNSAFE.sub("_", name).encode()[:_LONGEST_NAME].decode(errors="ignore")
+
 
 # How often a search algorithm may suggest the same config in a row.
 MOST_ALIKE = 100
