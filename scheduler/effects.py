@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import EndReason, Suggested
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.resources import Allocation
-from holdfast.trial.trial import Origin
+from holdfast.trial.trial import CheckpointRecord, Origin
 
 
 class Verdict(StrEnum):

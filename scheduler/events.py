@@ -24,8 +24,14 @@ from holdfast.schema import (
     Stored,
     check_plain,
 )
-from holdfast.trial.config import CheckpointConfig, FailureConfig
-from holdfast.trial.encoding import Config
+from holdfast.trial.config import (
+    CheckpointConfig,
+    FailureConfig,
+    Options,
+    ResumeType,
+    SpaceParts,
+    StopBounds,
+)
 from holdfast.trial.errors import Failure, ProcessFailureKind
 from holdfast.trial.events import (
     Adopted,
@@ -38,10 +44,10 @@ from holdfast.trial.events import (
     Started,
     Unread,
 )
-from holdfast.trial.options import Options, SpaceParts, StopBounds
+from holdfast.trial.metrics import Mode
 from holdfast.trial.resources import Amounts, Bundles, NodeKind
 from holdfast.trial.trial import TrialSpec
-from holdfast.trial.tuning import Mode, ResumeType
+from holdfast.trial.values import Config
 
 FORMAT = 3
 """The journal's format. No release has written an earlier one."""

@@ -13,9 +13,9 @@ from holdfast.dataclass import dataclass
 from holdfast.described import Described
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.schema import Count
-from holdfast.trial.encoding import Config
 from holdfast.trial.resources import Bundles
 from holdfast.trial.trial import Trial
+from holdfast.trial.values import Config
 
 
 class SchedulerHooks:

@@ -19,8 +19,7 @@ from holdfast.scheduler.stopping import (
     supersede,
 )
 from holdfast.schema import maker
-from holdfast.trial.absent import overruled
-from holdfast.trial.checkpoint import evolve_record
+from holdfast.trial.config import FOR_RAY
 from holdfast.trial.events import (
     Adopted,
     Committed,
@@ -30,9 +29,8 @@ from holdfast.trial.events import (
     Unpaused,
 )
 from holdfast.trial.lifecycle import forgiven
-from holdfast.trial.options import FOR_RAY
-from holdfast.trial.stopper import lookup, reaches
-from holdfast.trial.trial import Status, Stop, StopReason, Trial, evolve
+from holdfast.trial.metrics import lookup, overruled, reaches
+from holdfast.trial.trial import Status, Stop, StopReason, Trial, evolve, evolve_record
 
 _VERDICTS = {
     Status.RUNNING: Verdict.CONTINUE,

@@ -14,10 +14,10 @@ from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import budget_spent, end, fill_or_finish, observe
+from holdfast.trial.config import ResumeType
 from holdfast.trial.events import Interrupted, Reopened, TrialEvent, Unpaused
-from holdfast.trial.stopper import reaches
+from holdfast.trial.metrics import reaches
 from holdfast.trial.trial import Status, Trial, evolve
-from holdfast.trial.tuning import ResumeType
 
 
 def on_resumed(state: State, event: Resumed) -> list[Effect]:

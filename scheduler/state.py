@@ -19,14 +19,12 @@ from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
 from holdfast.schema import Count, Moment, Stored, UnreadableRecord, to_fields
-from holdfast.trial.absent import absent_from_first_report, has_metric, unscored
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig
-from holdfast.trial.encoding import Config
 from holdfast.trial.events import TrialEvent, Unpaused
 from holdfast.trial.lifecycle import advance
-from holdfast.trial.stopper import lookup
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.metrics import absent_from_first_report, has_metric, lookup, unscored
+from holdfast.trial.trial import CheckpointRecord, Status, Trial
+from holdfast.trial.values import Config
 
 
 class Expected:

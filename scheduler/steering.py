@@ -28,9 +28,9 @@ from holdfast.scheduler.events import (
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish, stop
+from holdfast.trial.config import PLANNED, SAID
 from holdfast.trial.events import Held, HoldEnded, Interrupted, Noted
 from holdfast.trial.lifecycle import HOLDABLE
-from holdfast.trial.options import PLANNED, SAID
 from holdfast.trial.trial import Status, Stop, StopReason, Trial
 
 MOST_NOTE_CHARS = 10_000

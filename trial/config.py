@@ -1,4 +1,8 @@
-"""A user's settings of a run, checked when they are constructed."""
+"""A user's settings of a run and of a search, checked when they are constructed.
+
+`RunConfig`, `TuneConfig`, `ResumeConfig` and their parts; `runtime_env`; and the options of an
+`ExperimentSpec`, which a restore passes to the user's classes, builds paths from and prints.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,255 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Final
 
 from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
+from holdfast.names import inner_path, plain_name, shown
 from holdfast.plain_numbers import is_count, is_number, made_of_numbers, plain_number
-from holdfast.schema import Limit
-from holdfast.trial.errors import require
-from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
-from holdfast.trial.stopper import Stopper
-from holdfast.trial.stoppers import CombinedStopper
-from holdfast.unknown_keywords import explains_keywords
+from holdfast.schema import Limit, Stored, check_table, decode, truth
+from holdfast.trial.errors import InvalidConfig, require
+from holdfast.trial.metrics import MODES, Mode
+from holdfast.trial.stoppers import CombinedStopper, Stopper
+from holdfast.unknown_keywords import explains_keywords, several_goals
+
+
+@explains_keywords
+@dataclass(unsafe_hash=True)
+class TuneConfig(Assignable):
+    """The metric to optimize, and how trials are chosen and scheduled.
+
+    `metric`/`mode` ("max" or "min") name the goal. `num_samples`: how often to repeat the grid; -1
+    repeats it until `time_budget_s` or a stopper ends the run. `max_concurrent_trials`: how many
+    trials may run at once; None for as many as the resources allow. `time_budget_s`: seconds, or a
+    timedelta, after which all trials are stopped. `reuse_actors`: start further trials in existing
+    worker processes.
+
+    `search_alg` chooses the configs (None: random and grid search). `scheduler` stops and pauses
+    trials (None: every trial runs to its end). Both may be short names, such as "optuna" and
+    "asha", for what `create_searcher` and `create_scheduler` return. `trial_name_creator`,
+    `trial_dirname_creator`: functions of a trial that return its name and its folder.
+    `chdir_to_trial_dir`: whether a trial's working directory is its own folder; None for what
+    RAY_CHDIR_TO_TRIAL_DIR says.
+
+    Raises InvalidConfig.
+    """
+
+    mode: Mode | None = None
+    metric: str | None = None
+    search_alg: Any = None
+    scheduler: Any = None
+    num_samples: int = 1
+    max_concurrent_trials: int | None = None
+    time_budget_s: Any = None
+    reuse_actors: bool = False
+    trial_name_creator: Callable[[Any], str] | None = None
+    trial_dirname_creator: Callable[[Any], str] | None = None
+    chdir_to_trial_dir: bool | None = None
+
+    def __post_init__(self) -> None:
+        search, scheduler = several_goals(self.metric, self.mode)
+        require(
+            not any(isinstance(one, (list, tuple)) for one in (self.metric, self.mode)),
+            f"metric and mode name one goal, not {self.metric!r} and {self.mode!r}. For several, "
+            f"leave them out and use search_alg={search}; to stop trials early, "
+            f"scheduler={scheduler}",
+        )
+        require(
+            self.mode in (None, "max", "min"),
+            f"mode must be 'max' or 'min', not {self.mode!r}{_mode_meant(self.mode)}",
+        )
+        require(
+            self.metric is None or (isinstance(self.metric, str) and self.metric != ""),
+            f"metric must be the name of a reported value, not {self.metric!r}",
+        )
+        require(
+            is_count(self.num_samples) and (self.num_samples > 0 or self.num_samples == -1),
+            f"num_samples must be 1 or more, or -1 for no limit, not {self.num_samples!r}",
+        )
+        most = self.max_concurrent_trials
+        require(
+            most is None or (is_count(most) and most >= 0),
+            "max_concurrent_trials must be a whole number, or 0 or None for no limit, not "
+            f"{most!r}",
+        )
+        require(
+            self.chdir_to_trial_dir in (None, True, False),
+            f"chdir_to_trial_dir must be True or False, not {self.chdir_to_trial_dir!r}",
+        )
+        budget = self.budget_seconds
+        require(
+            budget is None or budget > 0,
+            f"time_budget_s must be above 0 seconds, not {self.time_budget_s!r}",
+        )
+
+    @property
+    def budget_seconds(self) -> float | None:
+        """`time_budget_s` in seconds, given as a number or a timedelta; None for no limit."""
+        budget = self.time_budget_s
+        if budget is None:
+            return None
+        if hasattr(budget, "total_seconds"):
+            return float(budget.total_seconds())
+        require(
+            isinstance(budget, (int, float)) and not math.isnan(budget),
+            f"time_budget_s must be seconds or a timedelta, not {budget!r}",
+        )
+        return None if budget == math.inf else float(budget)
+
+
+def _mode_meant(given: object) -> str:
+    """A hint for the words of other libraries: `minimize` is `min`."""
+    start = str(given).lower()[:3]
+    return f". Did you mean {start!r}?" if start in MODES else ""
+
+
+class ResumeType(StrEnum):
+    """What a restore does with a trial: skip it, resume it from its checkpoint, or restart it."""
+
+    SKIP = "skip"
+    RESUME = "resume"
+    RESTART = "restart"
+
+
+@dataclass(unsafe_hash=True)
+class ResumeConfig(Assignable):
+    """What a restore does with the trials of the experiment.
+
+    Each of `finished`, `unfinished` and `errored` is "skip" (leave the trial as it is), "resume"
+    (continue from its newest checkpoint) or "restart" (begin from scratch), or a member of
+    `ResumeConfig.ResumeType`. With "resume", a finished trial without a checkpoint stays finished.
+
+    Raises InvalidConfig.
+    """
+
+    finished: str = ResumeType.SKIP
+    unfinished: str = ResumeType.RESUME
+    errored: str = ResumeType.SKIP
+
+    ResumeType: ClassVar[type[ResumeType]] = ResumeType
+
+    def __post_init__(self) -> None:
+        known = tuple(str(kind) for kind in ResumeType)
+        for name in ("finished", "unfinished", "errored"):
+            value = getattr(self, name)
+            require(
+                isinstance(value, str) and value in known,
+                f"{name} must be one of {known}, not {value!r}",
+            )
+            object.__setattr__(self, name, str(value))
+
+
+_KNOWN: Final = ("env_vars", "working_dir")
+# Of a copy of working_dir, and of a server that makes it: there is neither.
+_MOOT: Final = ("excludes", "config", "eager_install")
+_WHY: Final = {
+    "pip": "workers use the packages of the script's own environment: install them there",
+    "uv": "workers use the packages of the script's own environment: install them there",
+    "conda": "workers use the script's own environment: activate it before the script starts",
+    "container": "workers run where the script runs: start the script in the container",
+    "image_uri": "workers run where the script runs: start the script in the container",
+    "py_modules": "put the modules into working_dir, or install them",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeEnv:
+    """Environment variables and a working directory for every worker; imports search it too.
+
+    The values of the variables are neither shown nor pickled: a pickled RuntimeEnv is empty.
+    """
+
+    env_vars: Mapping[str, str] = field(default_factory=dict, repr=False)
+    working_dir: str | None = None
+
+    def over(self, other: RuntimeEnv) -> RuntimeEnv:
+        """Merge the two; this one overrides `other`."""
+        return RuntimeEnv(
+            env_vars={**other.env_vars, **self.env_vars},
+            working_dir=self.working_dir or other.working_dir,
+        )
+
+    def missing(self, names: list[str], environ: Mapping[str, str]) -> list[str]:
+        """The `names` that a worker would not find in its environment."""
+        return [name for name in names if name not in self.env_vars and name not in environ]
+
+    def __copy__(self) -> RuntimeEnv:
+        return self
+
+    def __deepcopy__(self, memo: object) -> RuntimeEnv:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A trainable that uses its script's RunConfig would carry the values into tuner.pkl.
+        return RuntimeEnv, ()
+
+
+def runtime_env_of(given: Mapping[str, Any] | RuntimeEnv | None, *, where: str) -> RuntimeEnv:
+    """Check a user's runtime_env as far as possible without reading the disk.
+
+    Raises InvalidConfig; the message contains no value of a variable.
+    """
+    if given is None:
+        return RuntimeEnv()
+    if isinstance(given, RuntimeEnv):
+        return given
+    if not isinstance(given, Mapping):
+        raise InvalidConfig(f"{where} must be a dict, not a {type(given).__name__}")
+    for key in given:
+        if reason := why_refused(key):
+            raise InvalidConfig(f"{where}: {key!r} is not supported: {reason}")
+    return RuntimeEnv(
+        env_vars=_env_vars(given.get("env_vars"), where),
+        working_dir=_working_dir(given.get("working_dir"), where),
+    )
+
+
+def why_refused(key: object) -> str:
+    """The reason for which a key of a runtime_env is refused; "" for one that is not."""
+    if key in (*_KNOWN, *_MOOT):
+        return ""
+    return _WHY.get(str(key), f"use {' or '.join(_KNOWN)}")
+
+
+def _env_vars(variables: Any, where: str) -> dict[str, str]:
+    if variables is None:
+        return {}
+    if not isinstance(variables, Mapping):
+        raise InvalidConfig(
+            f"{where}: env_vars must be a dict of variables, not a {type(variables).__name__}"
+        )
+    for name, value in variables.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            # The value may be a secret: only its type is named.
+            raise InvalidConfig(
+                f"{where}: env_vars must map strings to strings; {name!r} is a "
+                f"{type(value).__name__}"
+            )
+        if not name or "=" in name or "\0" in name + value:
+            raise InvalidConfig(
+                f"{where}: env_vars: {name!r} cannot be an environment variable: names must not "
+                "be empty or contain '=', and neither names nor values may contain a NUL "
+                "character"
+            )
+    return dict(variables)
+
+
+def _working_dir(given: Any, where: str) -> str | None:
+    if given is None:
+        return None
+    path = given.__fspath__() if hasattr(given, "__fspath__") else given
+    if not isinstance(path, str) or not path:
+        raise InvalidConfig(f"{where}: working_dir must be a directory, not {given!r:.100}")
+    if "://" in path or path.lower().endswith((".zip", ".jar", ".whl", ".tar.gz", ".tgz")):
+        shown = path.partition("?")[0].rpartition("@")[2]
+        raise InvalidConfig(
+            f"{where}: working_dir must be a directory on this machine, but {shown!r} is an "
+            "archive or a URI: unpack or download it first and pass the directory"
+        )
+    return path
+
 
 _log = logging.getLogger(__name__)
 # The default of `sync_period` for a run on nodes, in seconds.
@@ -419,3 +661,133 @@ _PARTS: dict[str, type] = {
     "checkpoint_config": CheckpointConfig,
     "sync_config": SyncConfig,
 }
+
+
+# The option of a run that enforces the resource memory.
+ENFORCED = "enforce_memory"
+# The option of a run of a script written for Ray: what Ray only warns of does not end it.
+FOR_RAY = "for_ray"
+# The option of a run that says where trials run.
+CHDIR = "chdir_to_trial_dir"
+# How many trials the search makes; None for no limit.
+PLANNED = "trials"
+# What the script has said of `max_concurrent` and `num_samples`, where a person changed them.
+SAID = "said"
+
+
+def checked_options(plain: Any) -> Mapping[str, Any]:
+    """Return `plain` if its known options have the types that a run writes. Ignores others.
+
+    Raises ValueError.
+    """
+    options: Mapping[str, Any] = check_table(plain, "options")
+    for name, value in options.items():
+        check = _CHECKS.get(name)
+        if check is not None:
+            check(name, value)
+    return options
+
+
+def check_log_names(value: object) -> None:
+    """Raise ValueError unless `log_to_file` names one or two files inside the trial's folder."""
+    if type(value) is bool:
+        return
+    several = value if isinstance(value, (list, tuple)) else [value]
+    if len(several) not in (1, 2):
+        raise ValueError(f"log_to_file must be one name or two names, not {shown(value)}")
+    for name in several:
+        for part in inner_path(name, "log_to_file").split("/"):
+            plain_name(part, "log_to_file")
+
+
+def _sync(_: str, value: Any) -> None:
+    decode(SyncConfig, value)
+
+
+def _verbose(name: str, value: Any) -> None:
+    if value not in (None, 0, 1, 2, 3):
+        raise ValueError(f"{name} must be 0 to 3, not {shown(value)}")
+
+
+def _trainer(name: str, value: Any) -> None:
+    """Require an identifier: the name is printed in code that users paste."""
+    is_class = type(value) is str and (not value or value.isidentifier())
+    if not is_class:
+        raise ValueError(f"{name} must be the name of a class, not {shown(value)}")
+
+
+def _text(name: str, value: Any) -> None:
+    if value is not None and type(value) is not str:
+        raise ValueError(f"{name} must be text, not {shown(value)}")
+
+
+def _texts(name: str, value: Any) -> None:
+    if type(value) is not list or not all(type(item) is str for item in value):
+        raise ValueError(f"{name} must be a list of names, not {shown(value)}")
+
+
+def _table_of_texts(name: str, value: Any) -> None:
+    if type(value) is not dict or not all(type(item) is str for item in (*value, *value.values())):
+        raise ValueError(f"{name} must be a table of texts, not {shown(value)}")
+
+
+def _flag(name: str, value: Any) -> None:
+    truth(name)(value)
+
+
+def _goals(name: str, value: Any) -> None:
+    _table_of_texts(name, value)
+    if not set(value.values()) <= set(MODES):
+        raise ValueError(f"{name} must have 'max' or 'min' for each metric, not {shown(value)}")
+
+
+def _said(name: str, value: Any) -> None:
+    several = check_table(value, name)
+    if not all(one is None or is_count(one) for one in several.values()):
+        raise ValueError(f"{name} must be a table of whole numbers, not {shown(value)}")
+
+
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    "sync": _sync,
+    "verbose": _verbose,
+    "log_to_file": lambda _, value: check_log_names(value),
+    "objects": _texts,
+    "trainer": _trainer,
+    "search": _text,
+    "stopper": _text,
+    "env_vars": _texts,
+    CHDIR: _flag,
+    "tags": _table_of_texts,
+    ENFORCED: _flag,
+    "goals": _goals,
+    SAID: _said,
+    "search_space": lambda _, value: _read_space(value),
+}
+
+
+def _read_stop(plain: Any) -> Any:
+    """The bound of each metric: a number, infinity or a bool."""
+    for name, bound in check_table(plain, "stop").items():
+        if type(bound) not in (bool, int, float) or bound != bound:
+            raise ValueError(f"{shown(name)} must be a number, not {shown(bound)}")
+    return plain
+
+
+def _read_space(plain: Any) -> Any:
+    """As `holdfast.trial.search_space.description.describe` returns it."""
+    if type(plain) not in (list, tuple):
+        raise ValueError(f"must be a list, not {shown(plain)}")
+    for part in plain:
+        check_table(part, "a part")
+        is_path = type(part["path"]) is list and _STEPS.issuperset(map(type, part["path"]))
+        if not is_path or type(part["text"]) is not str or type(part["varied"]) is not bool:
+            raise ValueError("a part must have a path, a text, and whether it is varied")
+    return tuple(plain)
+
+
+_STEPS = frozenset({str, int})
+
+Options = Annotated[Mapping[str, Any], Stored(checked_options)]
+# The bounds in `RunConfig(stop={...})`.
+StopBounds = Annotated[Mapping[str, float], Stored(_read_stop)]
+SpaceParts = Annotated[Sequence[Mapping[str, Any]], Stored(_read_space)]

@@ -10,10 +10,9 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.schema import Count, Moment, Ordinal, PlainName
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory, Usage
-from holdfast.trial.trial import Budget, Origin, RungVisit, Stop
+from holdfast.trial.trial import Budget, CheckpointRecord, Origin, RungVisit, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

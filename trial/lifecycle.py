@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.schema import evolver
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidTransition
 from holdfast.trial.events import (
     Adopted,
@@ -41,7 +40,17 @@ from holdfast.trial.events import (
     Unpaused,
     Unread,
 )
-from holdfast.trial.trial import Budget, Place, Status, Stop, StopReason, Takeover, Trial, evolve
+from holdfast.trial.trial import (
+    Budget,
+    CheckpointRecord,
+    Place,
+    Status,
+    Stop,
+    StopReason,
+    Takeover,
+    Trial,
+    evolve,
+)
 from holdfast.trial.values import changed_tag, spread
 
 

@@ -1,8 +1,8 @@
-"""Ready-made stop conditions: `RunConfig(stop=...)` takes any of them.
+"""Stop conditions: the base class `Stopper`, and those that are ready-made.
 
-They see each accepted report in order, and decide by reports alone: after a restore has replayed
-the same reports, they are in the same state. An iteration that runs again, after a failure or a
-restore, counts once.
+`RunConfig(stop=...)` takes any of them. They see each accepted report in order, and decide by
+reports alone: after a restore has replayed the same reports, they are in the same state. An
+iteration that runs again, after a failure or a restore, counts once.
 """
 
 from __future__ import annotations
@@ -13,11 +13,26 @@ from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from holdfast.described import Construction
+from holdfast.described import Construction, Described
 from holdfast.plain_numbers import is_number, plain_number
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.stopper import Stopper, lookup
-from holdfast.trial.tuning import MODES
+from holdfast.trial.metrics import MODES, lookup
+
+
+class Stopper(Described):
+    """Decides after each report whether its trial, or every trial, ends.
+
+    Subclass it and override both methods. They run in a thread of the script's process, outside
+    the control loop and with a deadline. If one raises, the trial that reported fails.
+    """
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """True ends the trial that reported `result`."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__")
+
+    def stop_all(self) -> bool:
+        """True ends the whole experiment; called after each report."""
+        return False
 
 
 class NoopStopper(Stopper):

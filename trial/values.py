@@ -2,22 +2,26 @@
 
 A configuration in the journal has only plain values. A user's value that is not a number, text or
 a container of them is replaced by a `Ref` (its path in `param_space`, which is passed to the
-restore again) or by an `Opaque` (pickled bytes, which only the shell unpickles).
+restore again) or by an `Opaque` (pickled bytes, which only the shell unpickles). `to_plain` and
+`from_plain` convert a configuration to and from JSON and MessagePack, `readable` for people.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.names import is_utf8
-from holdfast.trial.domains import Categorical, Domain
+from holdfast.names import is_utf8, shown
+from holdfast.schema import DEEPEST, LEAVES, Stored, check_plain
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.space import grid_values
+from holdfast.trial.space import Categorical, Domain, grid_values
 
 Path = tuple[str | int, ...]
 
@@ -312,3 +316,289 @@ def _tag_text(value: Any) -> str:
 
 def _clean(text: str) -> str:
     return _UNSAFE.sub("_", text).strip("_")
+
+
+_INT64: Final = 1 << 63
+_MARK: Final = "__holdfast__"
+_AS_IT_IS: Final = frozenset({type(None), bool, float})
+
+
+def to_plain(value: Any) -> Any:
+    """Convert `value` for JSON and msgpack; types that they lack (a tuple, a Ref) are marked.
+
+    Raises InvalidSearchSpace for a value that cannot be stored.
+    """
+    return _encode(value, ())
+
+
+def from_plain(value: Any) -> Any:
+    """The inverse of `to_plain`. Raises InvalidSearchSpace for an unknown mark."""
+    if isinstance(value, list):
+        return [from_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _MARK not in value:
+        return {
+            key: item if type(item) in LEAVES else from_plain(item) for key, item in value.items()
+        }
+    return _decode_marked(value)
+
+
+def _encode(value: Any, path: Path) -> Any:
+    kind = type(value)
+    if kind in _AS_IT_IS:
+        return value
+    if kind is list:
+        return _each(value, path)
+    if kind is tuple:
+        return _marked("tuple", items=_each(value, path))
+    if has_text_keys(value):
+        encoded = {key: _encode(item, (*path, key)) for key, item in value.items()}
+        return _marked("dict", items=encoded) if _MARK in value else encoded
+    if kind is Ref:
+        named = _marked("ref", path=list(value.path), index=value.index, summary=value.summary)
+        return named | _shown(value, path)
+    if kind is Opaque:
+        carried = _marked("opaque", base64=_to_text(value.pickled), summary=value.summary)
+        return carried | _shown(value, path)
+    if has_plain_keys(value):
+        pairs = ([_encode(key, path), _encode(item, (*path, key))] for key, item in value.items())
+        return _marked("dict", pairs=list(pairs))
+    if is_plain(value):
+        return _encode_plain(value, path)
+    raise InvalidSearchSpace(f"{key_name(path)}: a {kind.__name__} cannot be stored as it is")
+
+
+def _encode_plain(value: Any, path: Path) -> Any:
+    kind = type(value)
+    if kind is bytes:
+        return _marked("bytes", base64=_to_text(value))
+    if kind is int and not -_INT64 <= value < 2 * _INT64:
+        return _marked("int", hex=hex(value))  # in decimal, Python refuses a long one
+    if kind in SETS:
+        return _marked(kind.__name__, items=_each(in_order(value), path))
+    return value
+
+
+def _each(values: Iterable[Any], path: Path) -> list[Any]:
+    return [_encode(item, (*path, i)) for i, item in enumerate(values)]
+
+
+def _shown(value: Ref | Opaque, path: Path) -> dict[str, Any]:
+    return {} if value.shown is None else {"shown": _encode(value.shown, path)}
+
+
+def _marked(kind: str, **fields: Any) -> dict[str, Any]:
+    return {_MARK: kind, **fields}
+
+
+def _to_text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _decode_marked(fields: dict[str, Any]) -> Any:
+    match fields:
+        case {"__holdfast__": "tuple", "items": list(items)}:
+            return tuple(map(from_plain, items))
+        case {"__holdfast__": "ref", "path": list(path), "index": index, "summary": summary}:
+            shown = from_plain(fields.get("shown"))
+            return Ref(path=tuple(path), index=index, summary=summary, shown=shown)
+        case {"__holdfast__": "opaque", "base64": str(text), "summary": summary}:
+            shown = from_plain(fields.get("shown"))
+            return Opaque(pickled=base64.b64decode(text), summary=summary, shown=shown)
+        case {"__holdfast__": "dict", "items": dict(items)}:
+            return {key: from_plain(item) for key, item in items.items()}
+        case {"__holdfast__": "dict", "pairs": list(pairs)}:
+            return {from_plain(key): from_plain(item) for key, item in pairs}
+        case {"__holdfast__": "set", "items": list(items)}:
+            return set(map(from_plain, items))
+        case {"__holdfast__": "frozenset", "items": list(items)}:
+            return frozenset(map(from_plain, items))
+        case {"__holdfast__": "int", "hex": str(text)}:
+            return int(text, 16)
+        case {"__holdfast__": "bytes", "base64": str(text)}:
+            return base64.b64decode(text)
+        case _:
+            raise InvalidSearchSpace(f"a stored configuration has an unknown mark: {fields!r}")
+
+
+def _read_config(plain: Any) -> dict[str, Any]:
+    # A marked value, such as a tuple, takes two levels of nesting in a record.
+    config = from_plain(check_plain(plain, "it", 2 * DEEPEST + 2))
+    if type(config) is not dict:
+        raise ValueError(f"must be a table of names and values, not {shown(config)}")
+    return config
+
+
+# A trial's configuration, or data that contains parts of one.
+Config = Annotated[Mapping[str, Any], Stored(_read_config, to_plain)]
+
+
+# A larger value that is not plain is data: only its kind and size are shown.
+MOST: Final = 1_000
+
+
+def readable(value: Any) -> Any:
+    """`value` as JSON can hold it: sets as sorted lists, keys and bytes as text.
+
+    A value that only the user's code can read is shown as its summary.
+    """
+    kind = type(value)
+    if kind is float or kind is bool or value is None:
+        return value
+    if kind is str:
+        return value if value.isascii() else value.encode(errors="replace").decode()
+    if kind is int:
+        return value if value.bit_length() <= READ_BITS else whole_text(value)
+    if kind is Ref or kind is Opaque:
+        return value.summary if value.shown is None else value.shown
+    if isinstance(value, Mapping):
+        return _with_text_keys(value)
+    if isinstance(value, (list, tuple)):
+        return list(map(readable, value))
+    if isinstance(value, (set, frozenset)):
+        return in_order(map(readable, value))
+    return _readable_object(value)
+
+
+def finite(value: Any) -> Any:
+    """Plain values with None for NaN and the infinities, which other JSON readers refuse."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def excerpt(value: Any) -> Any:
+    """The `shown` of a value that is not plain; None if its summary says the same.
+
+    A container of more than 1,000 values, and a larger array, is shown by its size.
+    """
+    try:
+        shown = _sized(value) if _count(value, MOST) > MOST else readable(value)
+    except Exception:  # the user's class raised, or it contains itself: show its summary
+        return None
+    return None if shown == summarize(value) else shown
+
+
+def key_text(key: object) -> str:
+    """The key of a dict as text: `1`, `0.5`, `None`, `(1, 'a')`."""
+    return str(key if isinstance(key, (tuple, frozenset)) else readable(key))
+
+
+def _with_text_keys(values: Mapping[Any, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for key, value in values.items():
+        text = key if type(key) is str and key.isascii() else key_text(key)
+        if text in shown:  # both 1 and "1" are keys
+            text = f"{text} ({type(key).__name__})"
+        shown[text] = readable(value)
+    return shown
+
+
+def _count(value: Any, most: int) -> int:
+    """The number of values that would be shown; stops counting above `most`."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (list, tuple, set, frozenset)):
+        return value.size if _is_small_array(value) else 1
+    count = 0
+    for item in value:
+        count += _count(item, most - count)
+        if count > most:
+            break
+    return count
+
+
+def _sized(value: Any) -> str:
+    return f"{type(value).__name__} of {len(value):,}"
+
+
+def _readable_object(value: Any) -> Any:
+    value = unwrap_scalar(value)
+    if isinstance(value, Enum):
+        return readable(value.value) if is_plain(value.value) else value.name
+    if isinstance(value, str):
+        return readable(str.__str__(value))
+    if isinstance(value, int):
+        return readable(int(value))
+    if isinstance(value, (float, Decimal)):
+        return float(value)
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, complex):
+        return str(value)
+    if _is_small_array(value):
+        return _readable_numbers(value)
+    if hasattr(type(value), "shape") and hasattr(type(value), "dtype"):
+        return f"{type(value).__name__} of shape {tuple(value.shape)}, {value.dtype}"
+    return summarize(value) if isinstance(value, type) else _readable_by_method(value)
+
+
+def _is_small_array(value: Any) -> bool:
+    """Whether it is a small NumPy array: other libraries may hold their numbers outside main
+    memory."""
+    package = type(value).__module__.partition(".")[0]
+    return package == "numpy" and hasattr(type(value), "tolist") and value.size <= MOST
+
+
+def _readable_numbers(array: Any) -> Any:
+    if array.dtype.kind in "Mm":  # dates and times: their raw numbers mean nothing to people
+        return array.astype(str).tolist() if array.shape else str(array)
+    return readable(array.tolist())
+
+
+def _readable_by_method(value: Any) -> Any:
+    """Dates and paths as text, durations in seconds, anything else as its summary."""
+    for method in ("isoformat", "total_seconds", "__fspath__"):
+        if callable(getattr(type(value), method, None)):
+            return readable(getattr(value, method)())
+    return summarize(value)
+
+
+_CONTAINERS = (Mapping, list, tuple, set, frozenset)
+
+
+def check_nesting(value: Any, what: str) -> None:
+    """Raise InvalidSearchSpace if a config or a search space cannot be serialized."""
+    if fault := nesting_fault(value):
+        raise InvalidSearchSpace(f"{what}: {fault}")
+
+
+def nesting_fault(value: Any) -> str:
+    """What is wrong with the nesting of `value`, with the key; "" if nothing is.
+
+    Looks into dicts, lists, tuples, sets and the values of domains and grids.
+    """
+    return _fault(value, (None,), ())
+
+
+def _fault(value: Any, path: tuple[Any, ...], above: tuple[int, ...]) -> str:
+    parts = _parts(value)
+    if parts is None:
+        return ""
+    if id(value) in above:
+        return f"{_named(path)}: this {type(value).__name__} contains itself"
+    if len(above) == DEEPEST:
+        return f"{_named(path[:4])}: nested more than {DEEPEST} levels deep"
+    above = (*above, id(value))
+    faults = (_fault(inner, (*path, key), above) for key, inner in parts)
+    return next(filter(None, faults), "")
+
+
+def _named(path: Iterable[Any]) -> str:
+    keys: Path = tuple(key for key in path if key is not None)
+    return key_name(keys) or "it"
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    """The contents of a container as (key, value) pairs; None for other values."""
+    choices: Sequence[Any] | None = value.categories if isinstance(value, Categorical) else None
+    if choices is None and isinstance(value, Mapping):
+        choices = grid_values(value)
+        if choices is None:
+            return value.items()
+    if choices is not None:
+        return ((None, choice) for choice in choices)
+    return enumerate(value) if isinstance(value, _CONTAINERS) else None

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.api.machines import this_machine
+from holdfast.experiment.api.context import this_machine
 from holdfast.experiment.control import machine_resources
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.nodes.cluster_config import CLUSTERS, Cluster, Ray, Slurm
 from holdfast.experiment.nodes.cluster_uri import AUTO, cluster_of_uri
 from holdfast.experiment.worker.runtime_env import located
 from holdfast.runtime.fleet.facts import detect_total, gpu_names_of
+from holdfast.trial.config import runtime_env_of
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import validated
-from holdfast.trial.runtime_env import runtime_env_of
 from holdfast.unknown_keywords import explains_call
 from holdfast.version import VERSION
 

@@ -1,4 +1,4 @@
-"""Trainers: one training on several workers, as users write it."""
+"""Trainers: one training on several workers, as users write it, its errors, and `train.load`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 
 from holdfast import ray_path
 from holdfast.assignable import checked
-from holdfast.experiment.api.training_errors import failed
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.progress.notebook_view import in_notebook
@@ -21,13 +20,64 @@ from holdfast.experiment.user_objects.tuner_file import NotTrusted
 from holdfast.experiment.worker.data_config import DataConfig
 from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.worker.train_loop import BackendConfig, TrainLoop
+from holdfast.experiment.worker.training.preemption import PreemptionInfo
 from holdfast.experiment.worker.training.validation import ValidationConfig
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.trial.config import RunConfig
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.config import ResumeConfig, RunConfig
+from holdfast.trial.errors import InvalidConfig, TrialError, TuneError
 from holdfast.trial.scaling import ScalingConfig
-from holdfast.trial.tuning import ResumeConfig
 from holdfast.unknown_keywords import explains_keywords
+
+
+class TrainingFailedError(TuneError, RuntimeError):
+    """The training ended with an error, the `__cause__`. The message says how to resume it."""
+
+
+class WorkerGroupError(TrainingFailedError):
+    """A worker failed. `worker_failures` has its error by its rank; the text of that error has
+    those of other ranks, too."""
+
+    def __init__(self, error_message: str, worker_failures: Mapping[int, Exception]) -> None:
+        super().__init__(error_message)
+        self.worker_failures = dict(worker_failures)
+
+    def __reduce__(self) -> tuple[type[WorkerGroupError], tuple[str, dict[int, Exception]]]:
+        return type(self), (str(self), self.worker_failures)
+
+
+class NCCLHangError(WorkerGroupError):
+    """For `except` clauses of Ray scripts: holdfast does not raise it. A rank that hangs in NCCL
+    ends with a WorkerGroupError, after torch's own timeout or FailureConfig(hang_timeout_s=)."""
+
+
+class ControllerError(TrainingFailedError):
+    """For `except` clauses of Ray scripts: holdfast does not raise it. Where a run itself fails,
+    `fit()` raises that error (a TuneError, StorageError and so on)."""
+
+    def __init__(self, controller_failure: Exception) -> None:
+        super().__init__(f"the training failed: {controller_failure}")
+        self.controller_failure = controller_failure
+
+
+class PreemptionError(TrainingFailedError):
+    """The training was preempted more often than its FailureConfig allows. `preemption_info` has
+    no deadline then: it is over. `drain_timed_out` is False: the workers have ended."""
+
+    def __init__(self, preemption_info: PreemptionInfo, drain_timed_out: bool = False) -> None:
+        super().__init__(f"the training was preempted: ranks {preemption_info.preempted_ranks}")
+        self.preemption_info = preemption_info
+        self.drain_timed_out = drain_timed_out
+
+
+def failed(error: TrialError, text: str) -> TrainingFailedError:
+    """The error of a training whose trial ended with `error`."""
+    failure = error.failure
+    if failure.kind == "preempted":
+        ranks = [] if failure.rank is None else [failure.rank]
+        preempted = PreemptionError(PreemptionInfo(None, {failure.node: ranks}))
+        preempted.args = (text,)
+        return preempted
+    return WorkerGroupError(text, {failure.rank or 0: error})
 
 
 @explains_keywords
@@ -276,3 +326,28 @@ def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise InvalidConfig(f"metadata must be plain JSON values: {error}") from error
     return plain
+
+
+@short_errors
+def load(
+    path: str | os.PathLike[str] | RunConfig,
+    storage_filesystem: Any = None,
+    *,
+    run: int | None = None,
+) -> Result:
+    """The result of the training at `path`, as a trainer's `fit()` returned it.
+
+    If the training failed, its `error` says why; nothing is raised. The arguments are those of
+    `tune.load`, which also reads a training, as a grid of one result.
+
+    Raises InvalidConfig for an experiment of several trials, and what `tune.load` raises.
+    """
+    from holdfast.experiment.api import load_experiment
+
+    results = load_experiment.load(path, storage_filesystem, run=run)
+    if len(results) != 1:
+        raise InvalidConfig(
+            f"{results.experiment_path} holds {len(results)} trials, not one training: use "
+            f"tune.load"
+        )
+    return results[0]

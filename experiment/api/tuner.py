@@ -1,11 +1,11 @@
-"""`Tuner`, as users write it."""
+"""`Tuner`, as users write it, and its text for a terminal and a notebook."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,21 +18,113 @@ from holdfast.experiment.results.earlier_run import EarlierRun, earlier_run
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.start.extension import Wanted
 from holdfast.experiment.start.request import Request
-from holdfast.experiment.start.restore_request import RestoreArguments, restored_request
-from holdfast.experiment.start.resume_checks import check_resume, settings_in, settings_of
+from holdfast.experiment.start.restoring import (
+    RestoreArguments,
+    check_arguments,
+    check_resume,
+    restored_request,
+    settings_in,
+    settings_of,
+)
 from holdfast.experiment.start.short_names import with_algorithms
-from holdfast.experiment.start.untrusted_restore import check_arguments
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.experiment.worker.wrap import name_of
 from holdfast.replaced import explained_attribute
-from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, StopCriteria
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.stores.location import Location
+from holdfast.text.tables import html_facts, html_heading, html_table
+from holdfast.text.values import format_value
+from holdfast.trial.config import (
+    CheckpointConfig,
+    FailureConfig,
+    ResumeConfig,
+    RunConfig,
+    StopCriteria,
+    TuneConfig,
+)
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.tuning import ResumeConfig, TuneConfig
+from holdfast.trial.search_space.description import describe
+from holdfast.trial.values import key_name
 from holdfast.unknown_keywords import explains_call, explains_keywords
 
 if TYPE_CHECKING:
     from holdfast.experiment.results.result_grid import ResultGrid
+
+
+_PARAMS = 50
+_CHARS = 100
+
+
+def tuner_text(request: Request, state: str, environ: Mapping[str, str]) -> str:
+    """The lines of `repr(tuner)`."""
+    facts = [*_space(request), *_facts(request, state, environ)]
+    lines = [f"  {name}: {value}" for name, value in facts]
+    return "\n".join([f"Tuner({_trainable(request)})", *lines])
+
+
+def tuner_html(request: Request, state: str, environ: Mapping[str, str]) -> str:
+    """The same for a notebook's cell."""
+    space = _space(request)
+    parts = [
+        html_heading(f"Tuner({_trainable(request)})"),
+        html_table(["parameter", "domain"], space) if space else "",
+        html_facts(_facts(request, state, environ)),
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def _trainable(request: Request) -> str:
+    return name_of(request.trainable)
+
+
+def _space(request: Request) -> list[tuple[str, str]]:
+    """Each parameter with its domain or value."""
+    parts = describe(request.param_space)
+    shown = [(key_name(tuple(part["path"])), part["text"]) for part in parts[:_PARAMS]]
+    more = len(parts) - len(shown)
+    rest = [(f"... {more} more", "")] if more else []
+    return [(name, format_value(text, _CHARS)) for name, text in [*shown, *rest]]
+
+
+def _facts(request: Request, state: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(name, text) for name, text in _known(request, state, environ) if text]
+
+
+def _known(request: Request, state: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    tune = request.tune
+    yield "metric", " ".join(filter(None, [request.metric, request.mode and f"({request.mode})"]))
+    endless = "without a limit" if tune.num_samples == -1 else str(tune.num_samples)
+    yield "num_samples", endless
+    yield "max_concurrent_trials", str(request.max_concurrent or "")
+    yield "time_budget_s", str(tune.time_budget_s or "")
+    yield "search_alg", request.search_name
+    yield "scheduler", request.scheduler_name
+    yield "stop", _stop(request.run.stop)
+    yield "tags", ", ".join(f"{name}={value}" for name, value in (request.run.tags or {}).items())
+    yield "storage", _storage(request, environ)
+    yield "state", state
+
+
+def _stop(stop: Any) -> str:
+    if stop is None:
+        return ""
+    if isinstance(stop, Mapping):
+        return ", ".join(f"{name}={format_value(bound)}" for name, bound in stop.items())
+    return getattr(stop, "__name__", type(stop).__name__)
+
+
+def _storage(request: Request, environ: Mapping[str, str]) -> str:
+    """Where the experiment is or will be, without credentials."""
+    if request.opened is not None:
+        return request.opened.path
+    run = request.run
+    try:
+        place = Location.resolve(run.storage_path, run.storage_filesystem, environ)
+    except StorageError as error:  # which fit() raises
+        return str(error)
+    return (place if run.name is None else place.child(run.name)).public
 
 
 @explains_keywords
@@ -128,7 +220,7 @@ class Tuner:
     def _of_job(self, job: JobExperiments) -> Request:
         """The request of a script that a job of the queue runs: if the script has made this call
         before, it continues that experiment."""
-        from holdfast.experiment.start.job_call import called
+        from holdfast.experiment.start.fit import called
 
         opened = self._request.opened
         if opened is not None:  # the script itself says which experiment it resumes
@@ -234,7 +326,7 @@ class Tuner:
         from holdfast.experiment.results.analysis import ExperimentAnalysis
         from holdfast.experiment.results.read_experiment import read_tree, warn_of
         from holdfast.experiment.results.result_grid import ResultGrid
-        from holdfast.experiment.user_objects.placeholders import UsersValues
+        from holdfast.experiment.user_objects.stored_objects import UsersValues
 
         # The restore has fetched what storage had; the tree may have more.
         read = read_tree(opened.place.layout, opened.place.location)
@@ -251,14 +343,14 @@ class Tuner:
     def __repr__(self) -> str:
         if self._earlier is not None:
             return f"Tuner({self._earlier.trainable})\n  state: {self._state}"
-        from holdfast.experiment.api.tuner_view import tuner_text
+        from holdfast.experiment.api.tuner import tuner_text
 
         return tuner_text(self._request, self._state, os.environ)
 
     def _repr_html_(self) -> str:
         if self._earlier is not None:
             return self._earlier.results._repr_html_()
-        from holdfast.experiment.api.tuner_view import tuner_html
+        from holdfast.experiment.api.tuner import tuner_html
 
         return tuner_html(self._request, self._state, os.environ)
 

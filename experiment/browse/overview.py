@@ -20,9 +20,9 @@ from holdfast.experiment.results.trial_count import not_created
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.text.trials import stop_reason, stop_sentence
 from holdfast.trial.errors import Failure, on_node
-from holdfast.trial.readable import readable
 from holdfast.trial.resources import Usage, usage_of_all
 from holdfast.trial.trial import Status, Trial
+from holdfast.trial.values import readable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

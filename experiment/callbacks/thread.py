@@ -1,4 +1,4 @@
-"""The thread that runs users' callbacks, outside the control loop.
+"""The thread that runs users' callbacks, outside the control loop, and the file of their states.
 
 The loop passes events to `CallbackThread.observe` and never waits: a slow callback makes the queue
 longer, and an exception in one is shown, while training continues.
@@ -10,21 +10,84 @@ import sys
 import threading
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import msgpack
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.callbacks.callback import Callback, hooks_for
-from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.trial_view import Views
+from holdfast.experiment.user_objects.pickling import dumps, loads
 from holdfast.forked import children_end_here
+from holdfast.names import shown
 from holdfast.scheduler.events import Event, Exited, Raised, Suggested
+from holdfast.syncer.files.durable import write_atomic
+from holdfast.syncer.stores.plain_files import read_small
 from holdfast.text.errors import named
 from holdfast.trial.errors import Failure, TuneError, lost_worker
 from holdfast.trial.trial import Trial
+
+_FORMAT = 2
+
+
+def write_states(path: Path, states: Mapping[str, Any]) -> None:
+    """Write the states. Raises OSError, and NotPicklable naming the callback and the faulty
+    part."""
+    pickled = {
+        name: dumps(state, f"the return value of {name}.get_state()")
+        for name, state in states.items()
+    }
+    kept = {"format": _FORMAT, "crc32": _checksum(pickled), "states": pickled}
+    write_atomic(path, msgpack.packb(kept))
+
+
+def read_states(path: Path) -> dict[str, bytes]:
+    """The pickled states by the callbacks' names; empty if there is no file.
+
+    Raises ValueError for a file that is damaged or from another version, and OSError.
+    """
+    try:
+        plain = msgpack.unpackb(read_small(path))
+    except FileNotFoundError:
+        return {}
+    except (TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not MessagePack ({error!r:.200})") from error
+    found = plain.get("format") if type(plain) is dict else None
+    if found != _FORMAT:
+        raise ValueError("not a file of this version of holdfast")
+    states: dict[str, bytes] = plain.get("states")
+    if type(states) is not dict or not all(
+        type(name) is str and type(state) is bytes for name, state in states.items()
+    ):
+        raise ValueError(f"its states must map callback names to bytes, not {shown(states)}")
+    if plain.get("crc32") != _checksum(states):
+        raise ValueError("its checksum is wrong: it was changed")
+    return states
+
+
+def load_state(pickled: bytes) -> Any:
+    """Unpickle a state. Runs the user's code, so call it only for a callback that is passed
+    again."""
+    return loads(pickled)
+
+
+def _checksum(states: Mapping[str, bytes]) -> int:
+    crc = 0
+    for name in sorted(states):
+        crc = zlib.crc32(states[name], zlib.crc32(name.encode(), crc))
+    return crc
+
+
+# "loss": something is not kept.
+Level = Literal["info", "warning", "loss", "error"]
+# Shows the user a text. The control loop calls it too, so it must not block.
+Tell = Callable[[str, Level], None]
+
 
 LONG_QUEUE = 10_000
 BATCH_EVENTS = 1_000
@@ -115,7 +178,7 @@ class CallbackThread:
         """Call every `setup` and, on a restore, `set_state`; `trials` are those that already
         exist.
 
-        `states` are those of `callback_states.read`. Raises TuneError if a `setup` raises or does
+        `states` are those of `read`. Raises TuneError if a `setup` raises or does
         not return within `deadline_s`.
         """
         if not self._callbacks:
@@ -191,7 +254,7 @@ class CallbackThread:
     def _restore_state(self, name: str, callback: Callback, pickled: bytes) -> None:
         try:
             with children_end_here():
-                state = callback_states.load(pickled)
+                state = load_state(pickled)
         except Exception as error:  # the user's own classes may have moved or changed
             self._note(name, "set_state", error)
         else:

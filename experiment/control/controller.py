@@ -16,8 +16,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.callbacks.messages import Level, Tell
-from holdfast.experiment.callbacks.thread import CallbackThread
+from holdfast.experiment.callbacks.thread import CallbackThread, Level, Tell
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.user_code import UserCode
 from holdfast.experiment.control.user_threads import Change, history, others_moved

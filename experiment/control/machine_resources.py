@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.nodes.cluster_config import Cluster
 from holdfast.experiment.nodes.cluster_uri import cluster_of_uri
 from holdfast.runtime.fleet.facts import detect_total, gpu_names_of
-from holdfast.trial.runtime_env import RuntimeEnv
+from holdfast.trial.config import RuntimeEnv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.callbacks.messages import Tell
+from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder.settings import SHARE
 from holdfast.experiment.machine.capacity_request import CapacityShare

@@ -28,8 +28,7 @@ from holdfast.scheduler.resuming import has_work, is_selected
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.trial.config import RunConfig, SyncConfig
-from holdfast.trial.runtime_env import RuntimeEnv
+from holdfast.trial.config import RunConfig, RuntimeEnv, SyncConfig
 from holdfast.trial.search_space.spaces import separated, spaces_of
 
 

@@ -30,12 +30,12 @@ from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, introduce
 from holdfast.text.errors import named as error_text
 from holdfast.trial.errors import InvalidConfig, TuneError
-from holdfast.trial.nesting import check_nesting
-from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.search_space.added import added_variant, checked_config, chosen_of
 from holdfast.trial.search_space.spaces import (
     Continued,
+    added_variant,
+    checked_config,
+    chosen_of,
     could_suggest,
     has_value,
     named,
@@ -51,6 +51,8 @@ from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
     Opaque,
     Ref,
+    check_nesting,
+    excerpt,
     fold_values,
     format_tag,
     key_name,

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from holdfast.experiment.callbacks.messages import Level, Tell
+from holdfast.experiment.callbacks.thread import Level, Tell
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.machine_use import MachineUse, machine_use
 from holdfast.experiment.control.plan import RunPlan

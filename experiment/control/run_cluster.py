@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import ray_path
 from holdfast.dataclass import dataclass
-from holdfast.experiment.callbacks.messages import Tell
+from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.callbacks import callback_states
-from holdfast.experiment.callbacks.messages import Tell
-from holdfast.experiment.callbacks.thread import CallbackThread
+from holdfast.experiment.callbacks import thread
+from holdfast.experiment.callbacks.thread import CallbackThread, Tell
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.plan import RunPlan
@@ -414,7 +413,7 @@ def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:
 
     def keep_states(states: Mapping[str, Any]) -> None:
         try:
-            callback_states.write(plan.layout.callbacks, states)
+            thread.write_states(plan.layout.callbacks, states)
         except (OSError, NotPicklable) as error:
             tell(f"the states of callbacks are not kept: {error}", "loss")
 
@@ -455,7 +454,7 @@ def _kept_states(plan: RunPlan, tell: Tell) -> dict[str, bytes]:
             tell("callbacks start without their states, which are pickled: trusted=False", "info")
         return {}
     try:
-        return callback_states.read(plan.layout.callbacks)
+        return thread.read_states(plan.layout.callbacks)
     except (OSError, ValueError, KeyError) as error:
         tell(f"callbacks start without their states: {names.CALLBACKS}: {error}", "loss")
         return {}

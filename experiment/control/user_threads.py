@@ -39,7 +39,7 @@ from holdfast.scheduler.policy import ENDS, SchedulerHooks, TrialScheduler
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.events import Reported
-from holdfast.trial.stopper import Stopper
+from holdfast.trial.stoppers import Stopper
 from holdfast.trial.trial import Status, Trial
 
 # An event, and its trial before and after it. The event is None if an event of another trial

@@ -39,8 +39,8 @@ from holdfast.runtime.stopped import Watched
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 from holdfast.text.values import counted, duration
+from holdfast.trial.config import PLANNED
 from holdfast.trial.errors import TuneError
-from holdfast.trial.options import PLANNED
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:

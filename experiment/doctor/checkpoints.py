@@ -14,8 +14,7 @@ from holdfast.experiment.records.recovery import broken, changed_checkpoint
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.files.tree import is_ours
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import CheckpointRecord, Trial, checkpoint_number
 
 _READERS = 4
 

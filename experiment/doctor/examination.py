@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from holdfast.experiment.callbacks import callback_states
+from holdfast.experiment.callbacks import thread
 from holdfast.experiment.doctor import checkpoints, garbage, projected
 from holdfast.experiment.doctor.findings import Finding, Remedy, note, problem, warning
 from holdfast.experiment.doctor.replayed import ReplayedExperiment, same_json
@@ -164,7 +164,7 @@ def _judge_objects(layout: Layout, replayed: ReplayedExperiment | None) -> Itera
             "the file with a copy: remote storage has one next to the journal",
         )
     try:
-        callback_states.read(layout.callbacks)
+        thread.read_states(layout.callbacks)
     except (OSError, ValueError, KeyError) as error:
         yield warning(
             "callback-states",

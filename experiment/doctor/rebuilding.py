@@ -42,9 +42,8 @@ from holdfast.syncer.journal.journal import (
     segments,
 )
 from holdfast.syncer.journal.segment import check_magic, framed
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidTransition
-from holdfast.trial.trial import Trial, evolve
+from holdfast.trial.trial import CheckpointRecord, Trial, evolve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,13 @@ from holdfast.syncer.checkpoint.reading import JOURNAL as JOURNAL
 from holdfast.syncer.checkpoint.reading import LOCK as LOCK
 from holdfast.syncer.checkpoint.reading import LOCK_WORKERS as LOCK_WORKERS
 from holdfast.syncer.files.tree import OF_SCRIPT as OF_SCRIPT
-from holdfast.trial.checkpoint import (
+from holdfast.trial.trial import (
     CheckpointRecord,
+    TrialSpec,
     checkpoint_dirname,
     checkpoint_number,
     number_past,
 )
-from holdfast.trial.trial import TrialSpec
 
 TUNER = "tuner.pkl"
 TRAINER = "trainer.pkl"

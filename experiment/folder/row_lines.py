@@ -11,7 +11,7 @@ from holdfast.plain_numbers import is_number
 from holdfast.schema import check_table
 from holdfast.syncer.stores.plain_files import parse_table
 from holdfast.trial.errors import TuneError
-from holdfast.trial.stopper import lookup
+from holdfast.trial.metrics import lookup
 
 Row = dict[str, Any]
 

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.experiment.nodes.cluster_config import SSH, Cluster, Dask, Local, Ray, Slurm
-from holdfast.trial.absent import near_text
 from holdfast.trial.errors import InvalidConfig, require
+from holdfast.trial.metrics import near_text
 
 AUTO = "auto"
 _CUSTOM = "resources_per_node."

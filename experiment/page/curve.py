@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.page.values import number
-from holdfast.trial.stopper import lookup
+from holdfast.trial.metrics import lookup
 
 _ITERATION: Final = "training_iteration"
 _TIME: Final = "time_total_s"

@@ -12,9 +12,8 @@ from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import stop_reason, stop_sentence
-from holdfast.trial.readable import readable
 from holdfast.trial.trial import Trial
-from holdfast.trial.values import flatten, key_name
+from holdfast.trial.values import flatten, key_name, readable
 
 COLUMNS: Final = (
     "index", "name", "status", "stop_reason", "why", "iteration", "attempt", "failures",

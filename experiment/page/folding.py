@@ -53,7 +53,7 @@ from holdfast.trial.events import (
     Saved,
     Started,
 )
-from holdfast.trial.stopper import reaches
+from holdfast.trial.metrics import reaches
 from holdfast.trial.trial import Status
 
 # These change one trial and start waiting ones; they never change another trial that reports.

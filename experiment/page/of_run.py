@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.experiment.callbacks.messages import Tell
+from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.listed_place import listed_file
 from holdfast.experiment.folder.shell_command import holdfast_command

@@ -23,8 +23,7 @@ from holdfast.syncer.checkpoint.reading import reading
 from holdfast.syncer.files.inside import folder_inside, folder_within
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import CheckpointRecord, Trial
 
 _BLOCK: Final = tarfile.BLOCKSIZE
 _END: Final = bytes(2 * _BLOCK)

@@ -35,9 +35,8 @@ from holdfast.scheduler.state import ranked
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.inside import open_inside
 from holdfast.text.trials import unread_text
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.readable import readable
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import CheckpointRecord, Trial
+from holdfast.trial.values import readable
 
 _MOST_DIFFERENCES: Final = 200
 _MOST_RANKS: Final = 1_000

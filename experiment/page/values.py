@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.trial.readable import readable
-from holdfast.trial.values import whole_text
+from holdfast.trial.values import readable, whole_text
 
 # A text in a table, and one in the page of a trial. The whole text is in the files.
 SHORT: Final = 200

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.callbacks.messages import Level
+from holdfast.experiment.callbacks.thread import Level
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import (

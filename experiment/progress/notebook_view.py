@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any, TextIO
 
-from holdfast.experiment.callbacks.messages import Level
+from holdfast.experiment.callbacks.thread import Level
 from holdfast.experiment.progress.log_view import LogView
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.described import Call, Construction, Described
 from holdfast.experiment.callbacks.callback import Callback
-from holdfast.experiment.callbacks.messages import Level, Tell
+from holdfast.experiment.callbacks.thread import Level, Tell
 from holdfast.experiment.callbacks.trial_view import TrialView, Views
 from holdfast.experiment.progress.notebook_view import notebook_display
 from holdfast.experiment.progress.summarizer import finite
@@ -29,7 +29,7 @@ from holdfast.text.tables import html_table, text_table
 from holdfast.text.trials import stop_text
 from holdfast.text.values import cut_apart, duration, format_cell, format_value, values_text
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.stopper import lookup
+from holdfast.trial.metrics import lookup
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import flatten
 

@@ -10,9 +10,8 @@ from typing import Any, Self
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.text.trials import number, short_name
-from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Takeover, Trial
-from holdfast.trial.values import spread
+from holdfast.trial.values import readable, spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any
 
-from holdfast.experiment.callbacks.searched import Searched
+from holdfast.experiment.callbacks.trial_view import Searched
 from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.eta import (
     Course,
@@ -40,10 +40,10 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.text.trials import early_reason
+from holdfast.trial.config import PLANNED
 from holdfast.trial.errors import Failure
-from holdfast.trial.options import PLANNED
+from holdfast.trial.metrics import lookup
 from holdfast.trial.resources import Allocation
-from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, StopReason, Trial
 from holdfast.trial.values import flatten, spread
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from holdfast.experiment.callbacks.messages import Level
+from holdfast.experiment.callbacks.thread import Level
 from holdfast.experiment.progress.log_view import LogBuffer
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import (

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
-from holdfast.experiment.callbacks.messages import Level
+from holdfast.experiment.callbacks.thread import Level
 from holdfast.experiment.progress.log_view import LogView, SilentView
 from holdfast.experiment.progress.notebook_view import NotebookView
 from holdfast.experiment.progress.summary import Summary

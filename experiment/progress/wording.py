@@ -26,10 +26,9 @@ from holdfast.scheduler.failing import budget_of, limit_of, wait_s
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import start_text, states_text, unread_text
 from holdfast.text.values import counted, duration, format_value, size, values_text
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
 from holdfast.trial.resources import NodeKind
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import CheckpointRecord, Status, Trial
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
 # In a checkout, holdfast's own files are in none of the other places.

@@ -22,8 +22,7 @@ from holdfast.syncer.files.durable import (
 )
 from holdfast.syncer.files.tree import MANIFEST_NAME, is_ours
 from holdfast.trees import delete_tree
-from holdfast.trial.checkpoint import checkpoint_number
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import Trial, checkpoint_number
 
 
 def locked_at(layout: Layout) -> float:

@@ -50,9 +50,9 @@ from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
 from holdfast.syncer.files.regular import NotRegular, read_regular
 from holdfast.trees import try_to_delete
-from holdfast.trial.encoding import Config
 from holdfast.trial.events import Committed, ConstraintViolated, Measured, Reported, Saved, Started
 from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.values import Config
 
 # Events that do not change a trial's files. What an attempt has used is in its next row's curves.
 INVISIBLE = (Committed, CheckpointLost, ConstraintViolated, Measured)

@@ -20,9 +20,8 @@ from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.files.tree import MANIFEST_NAME, walk
 from holdfast.syncer.journal.journal import Position, read, readable_end
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import TuneError
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import CheckpointRecord, Trial
 
 
 class NothingToRestore(TuneError, FileNotFoundError):

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.trial.errors import Failure
-from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
+from holdfast.trial.values import readable
 
 CONFIG = "config"
 _NESTED = frozenset({dict, list, tuple, bytes})

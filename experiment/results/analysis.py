@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.experiment.callbacks.searched import Searched
-from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
+from holdfast.experiment.callbacks.trial_view import Searched, Surroundings, TrialView
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX
 from holdfast.experiment.folder.row_lines import Row
 from holdfast.experiment.records.rows import columns_of
@@ -20,7 +19,7 @@ from holdfast.experiment.results.read_experiment import ExperimentNotFound as Ex
 from holdfast.experiment.results.read_experiment import ReadExperiment as ReadExperiment
 from holdfast.experiment.results.read_experiment import load_experiment as load_experiment
 from holdfast.experiment.results.short_errors import short_errors
-from holdfast.experiment.user_objects.placeholders import (
+from holdfast.experiment.user_objects.stored_objects import (
     Completed,
     ResolveConfig,
     config_without_code,

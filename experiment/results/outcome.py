@@ -30,14 +30,13 @@ from holdfast.experiment.results.stored_trial import (
     rows_of,
     trial_metrics,
 )
-from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
+from holdfast.experiment.user_objects.stored_objects import ResolveConfig, config_without_code
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.text.trials import count_reasons, states_text, stop_reason, stop_sentence
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.trial import StopReason, Trial, TrialSpec
+from holdfast.trial.trial import CheckpointRecord, StopReason, Trial, TrialSpec
 
 if TYPE_CHECKING:
     import pandas

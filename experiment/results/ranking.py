@@ -10,7 +10,7 @@ from holdfast.experiment.records.rows import columns_of
 from holdfast.lazy import PANDAS
 from holdfast.plain_numbers import is_number
 from holdfast.trial.errors import InvalidConfig, TuneError
-from holdfast.trial.tuning import MODES
+from holdfast.trial.metrics import MODES
 
 if TYPE_CHECKING:
     import pandas

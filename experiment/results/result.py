@@ -24,7 +24,7 @@ from holdfast.experiment.results.ranking import (
 )
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.results.stored_trial import StoredCheckpoint, StoredTrial, read_error
-from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
+from holdfast.experiment.user_objects.stored_objects import ResolveConfig, config_without_code
 from holdfast.replaced import explained_attribute
 from holdfast.scheduler.state import ranked
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint

@@ -18,7 +18,7 @@ from holdfast.replaced import explained_attribute
 from holdfast.text.trials import state_word
 from holdfast.text.values import aligned, format_cell
 from holdfast.trial.errors import TrialError
-from holdfast.trial.stopper import lookup
+from holdfast.trial.metrics import lookup
 from holdfast.trial.trial import Status
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from holdfast.text.tables import (
 )
 from holdfast.text.values import format_value
 from holdfast.trial.errors import TrialError
-from holdfast.trial.readable import readable
-from holdfast.trial.values import flatten
+from holdfast.trial.values import flatten, readable
 
 _ROWS = 20
 _VALUE_CHARS = 200

@@ -14,7 +14,7 @@ from holdfast.experiment.folder.layout import PARAMS, RESULTS
 from holdfast.experiment.folder.row_lines import DamagedRows, Row, RowLines
 from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.records.rows import result_metrics, result_row
-from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
+from holdfast.experiment.user_objects.stored_objects import ResolveConfig, config_without_code
 from holdfast.schema import check_table
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.plain_files import parse_table

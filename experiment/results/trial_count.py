@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.options import PLANNED
+from holdfast.trial.config import PLANNED
 
 
 def planned(spec: ExperimentSpec, total: int | None) -> ExperimentSpec:

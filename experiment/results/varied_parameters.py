@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.trial.readable import readable
 from holdfast.trial.trial import Trial
-from holdfast.trial.values import flatten, key_name
+from holdfast.trial.values import flatten, key_name, readable
 
 
 def params_of(trial: Trial) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast import started_by_import
+from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
@@ -34,6 +35,7 @@ from holdfast.experiment.progress.views import (
 )
 from holdfast.experiment.progress.wording import retry_advice
 from holdfast.experiment.projector.logger_callbacks import as_asked
+from holdfast.experiment.queue.job_experiments import BegunExperiment, JobExperiments
 from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
 from holdfast.experiment.records.opened import OpenedExperiment, locked
 from holdfast.experiment.records.place import (
@@ -50,13 +52,14 @@ from holdfast.experiment.results.pareto import goals_text
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.experiment.results.short_errors import as_users_error
-from holdfast.experiment.start.changed_code import is_stored, name_for_shell
+from holdfast.experiment.start.extension import is_stored, name_for_shell
 from holdfast.experiment.start.planning import given_callbacks, plan_run, resumed_by
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.trackers.supervisor import check_callbacks
-from holdfast.experiment.user_objects.placeholders import UsersValues
+from holdfast.experiment.user_objects.stored_objects import UsersValues
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.objects import remove_abandoned as remove_abandoned_objects
+from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
 from holdfast.runtime.errors import LaunchFailed, NoNodes
 from holdfast.scheduler.effects import Finish
@@ -67,8 +70,9 @@ from holdfast.syncer.files.threads import ThreadCall
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.text.values import counted
-from holdfast.trial.absent import FREE
+from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TrialError, TuneError
+from holdfast.trial.metrics import FREE
 from holdfast.trial.trial import Status, Trial
 
 _REMOVED_WITHIN_S = 5.0
@@ -335,3 +339,43 @@ def _remove(layout: Layout) -> None:
             erase_tree(layout.root)
     finally:
         lock.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCall:
+    """The request, with a name. `has_begun`: its experiment is there, to be resumed or, if it is
+    finished, to return its results."""
+
+    request: Request
+    has_begun: bool
+
+    @property
+    def resume_config(self) -> ResumeConfig:
+        """A trainer's only trial resumes also after a failure, as in `Trainer.restore`."""
+        is_trainer = isinstance(self.request.trainable, TrainLoop)
+        return ResumeConfig(errored="resume" if is_trainer else "skip")
+
+
+def called(job: JobExperiments, request: Request) -> JobCall:
+    """Note the call in the job's file. Raises OSError, StorageError, and TuneError for an
+    experiment that cannot be read."""
+    run = request.run
+    call = run.name or f"a run of {wrap.name_of(request.trainable)}"
+    number = job.number(call)
+    known = job.find(call, number)
+    name = run.name or (known.name if known else unique_name(request.trainable))
+    named = replace(request, run=replace(run, name=name))
+    opened = OpenedExperiment.at(named.run, None, Settings.read(os.environ), os.environ)
+    found = _experiment_id(opened)
+    if known is not None:
+        return JobCall(request=named, has_begun=found not in ("", known.before))
+    job.note(BegunExperiment(call=call, number=number, name=name, path=opened.path, before=found))
+    return JobCall(request=named, has_begun=False)
+
+
+def _experiment_id(opened: OpenedExperiment) -> str:
+    """The id of the newest run there; "" if there is none."""
+    if not opened.exists():
+        return ""
+    opened.bring()
+    return opened.recover().machine.spec.experiment_id

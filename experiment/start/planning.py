@@ -1,7 +1,11 @@
-"""Makes the plan of a run from a request and the records of its experiment."""
+"""Makes the plan of a run from a request and the records of its experiment.
+
+It also decides where trials may run: on this machine, or on the nodes that a cluster offers.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -17,6 +21,7 @@ from holdfast.experiment.control.watch import InlineLauncher
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.reporters import ResultLines
 from holdfast.experiment.progress.views import ProgressView
@@ -25,32 +30,20 @@ from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.results.trial_count import planned
-from holdfast.experiment.start.changed_code import (
+from holdfast.experiment.start.extension import (
     change_notice,
+    check_enough,
     code_field,
+    extended,
+    extension_notice,
     has_changed,
     name_for_shell,
     retried,
     store,
-)
-from holdfast.experiment.start.extension import (
-    check_enough,
-    extended,
-    extension_notice,
     trained_further,
 )
-from holdfast.experiment.start.machines import (
-    capacity_of,
-    check_limits,
-    check_resources,
-    engine_for,
-    offer_of,
-    sync_of,
-    with_recorded_limits,
-)
-from holdfast.experiment.start.request import Request
-from holdfast.experiment.start.spec_builder import job_of, seed_of, spec_of
-from holdfast.experiment.start.untrusted_restore import check_recorded
+from holdfast.experiment.start.request import Request, job_of, seed_of, spec_of
+from holdfast.experiment.start.restoring import check_recorded
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import jobs_of
 from holdfast.experiment.trackers.tracker import Tracker
@@ -63,8 +56,12 @@ from holdfast.experiment.worker.objects import LARGE_BYTES
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
+from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
+from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.scheduler.nodes.offering import may_fit, offer_text
 from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_of
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.resuming import has_work, kept_ahead, written
@@ -73,11 +70,133 @@ from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.text.values import size
-from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.resources import NodeKind
+from holdfast.trial.config import ENFORCED, PERIOD_ON_NODES_S, ResumeConfig, ResumeType, SyncConfig
+from holdfast.trial.errors import ImpossibleResources, InvalidConfig
+from holdfast.trial.resources import (
+    NodeKind,
+    PlacementGroupFactory,
+    comparable,
+    misnamed,
+)
 from holdfast.trial.space import is_searched
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import ResumeConfig, ResumeType
+
+
+def check_resources(
+    trainable: object,
+    resources: object,
+    host_resources: MachineResources,
+    offer: Sequence[NodeKind],
+) -> None:
+    """Refuse resources that this machine, or the cluster, does not have: no trial would ever
+    start.
+
+    Raises ImpossibleResources.
+    """
+    if not isinstance(resources, PlacementGroupFactory):
+        return
+    wanted, total = resources.least_resources, dict(host_resources.total)
+    if offer:
+        _check_offer(resources, offer)
+        return
+    if Capacity(total).ever_fits(wanted):
+        return
+    who, where = "each trial asks", "tune.with_resources()"
+    if isinstance(trainable, TrainLoop):
+        workers = resources.least_bundles - 1
+        who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
+    has = comparable(total, wanted)
+    raise ImpossibleResources(
+        f"{who} for {wanted}, this machine has {has}: no trial could ever start."
+        f"{misnamed(wanted, total)} "
+        f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
+        wanted,
+        has,
+    )
+
+
+def check_limits(offer: Sequence[NodeKind], *, enforces_memory: bool) -> None:
+    """Refuse to enforce the resource memory where this machine does not allow it; on a cluster
+    each node finds out. Raises InvalidConfig."""
+    if enforces_memory and not offer:
+        try:
+            prepare()
+        except CannotEnforce as error:
+            raise InvalidConfig(str(error)) from error
+
+
+def with_recorded_limits(
+    settings: Settings, spec: ExperimentSpec, offer: Sequence[NodeKind]
+) -> tuple[Settings, str]:
+    """The settings of a resumed run: it enforces the resource memory if the run has done so and
+    this process has not said anything else. With a notice if it does not; "" otherwise."""
+    if settings.enforce_memory or not spec.options.get(ENFORCED):
+        return settings, ""
+    notice = "So far, trials could not use more memory than they request; from now on they can: "
+    if settings.enforce_memory is False:
+        return settings, f"{notice}holdfast.init() has no enforce_memory=True here"
+    try:
+        check_limits(offer, enforces_memory=True)
+    except InvalidConfig as error:
+        return settings, f"{notice}{error}"
+    return replace(settings, enforce_memory=True), ""
+
+
+def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) -> None:
+    cluster = Cluster(offer)
+    if may_fit(cluster, resources.first(resources.least_bundles)):
+        return
+    bundles = [dict(bundle) for bundle in resources.bundles[: resources.least_bundles]]
+    wanted = bundles[0] if len(bundles) == 1 else f"{bundles} ({resources.strategy})"
+    raise ImpossibleResources(
+        f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster, resources)}: "
+        f"no trial could ever start.{misnamed(resources.least_resources, ())} "
+        f"Each bundle must fit on one node. Ask for less in "
+        f"tune.with_resources() or ScalingConfig(...), or offer larger nodes",
+        resources.least_resources,
+        {},
+    )
+
+
+def engine_for(host_resources: MachineResources) -> PlannedEngine | None:
+    """The engine of the cluster; None if trials run on this machine. Raises InvalidConfig."""
+    if host_resources.cluster is None:
+        return None
+    return engine_of(
+        host_resources.cluster,
+        machine=host_resources.total,
+        gpu_names=host_resources.gpu_names,
+        environ=os.environ,
+    )
+
+
+def offer_of(engine: PlannedEngine | None) -> list[NodeKind]:
+    """The nodes that the engine could supply, as the machine knows them."""
+    if engine is None:
+        return []
+    return [
+        NodeKind(
+            name=kind.name,
+            resources=kind.resources or {},
+            most=engine.most_of(kind),
+            detects=[name for name in engine.detects if name not in (kind.resources or {})],
+        )
+        for kind in engine.offer.kinds
+    ]
+
+
+def capacity_of(host_resources: MachineResources, offer: Sequence[NodeKind]) -> dict[str, float]:
+    """The resources of this machine; none if trials run on nodes."""
+    return {} if offer else dict(host_resources.total)
+
+
+def sync_of(sync: SyncConfig, engine: PlannedEngine | None) -> SyncConfig:
+    """The sync settings, with a shorter default period on a cluster: there the output of trials,
+    and what a loss of this machine costs, wait for the next publication."""
+    is_default = sync.sync_period == SyncConfig().sync_period
+    on_nodes = engine is not None and is_default
+    return replace(sync, sync_period=PERIOD_ON_NODES_S) if on_nodes else sync
+
 
 _DEPTH: Final = 4
 # They vary the configs of running trials.

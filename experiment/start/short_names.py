@@ -9,9 +9,9 @@ from typing import Any
 
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
-from holdfast.trial.absent import near_text
+from holdfast.trial.config import TuneConfig
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.tuning import TuneConfig
+from holdfast.trial.metrics import near_text
 
 # Public names of holdfast.tune.schedulers.
 _SCHEDULERS = {

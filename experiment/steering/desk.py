@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
-from holdfast.experiment.callbacks.messages import Level
+from holdfast.experiment.callbacks.thread import Level
 from holdfast.experiment.progress.wording import shortage
 from holdfast.experiment.steering.orders import (
     AddConfig,

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.experiment.callbacks.messages import Tell
+from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.experiment.steering.address import address_in, name_of, peer_user
 from holdfast.experiment.steering.orders import (

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.experiment.callbacks.callback import Callback
-from holdfast.experiment.callbacks.messages import Tell
-from holdfast.experiment.callbacks.thread import names_of
+from holdfast.experiment.callbacks.thread import Tell, names_of
 from holdfast.experiment.trackers.delivery import Account, Mark, decode_accounts, shown_range
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.tracker import Tracker

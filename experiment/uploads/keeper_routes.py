@@ -17,8 +17,7 @@ from holdfast.names import folder_name, inner_path, plain_name, printable, shown
 from holdfast.runtime.wire import Message
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.text import errors
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.trial import TrialSpec
+from holdfast.trial.trial import CheckpointRecord, TrialSpec
 
 _MOST_BYTES = 1 << 63
 _MOST_SECONDS = 1e12

@@ -8,8 +8,13 @@ from typing import Any
 
 from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, checkpoint_number
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import (
+    CheckpointRecord,
+    Trial,
+    TrialSpec,
+    checkpoint_dirname,
+    checkpoint_number,
+)
 
 GONE = "the node is gone"
 # The names of answers that are not "fetched".

@@ -24,9 +24,8 @@ from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.regular import read_regular
 from holdfast.syncer.journal.journal import Position
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, checkpoint_number
 from holdfast.trial.events import Reported, Saved
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import CheckpointRecord, Trial, checkpoint_dirname, checkpoint_number
 
 
 @dataclass(frozen=True, slots=True)

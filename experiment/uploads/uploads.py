@@ -24,10 +24,15 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import Position
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, first_number
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import (
+    CheckpointRecord,
+    Trial,
+    TrialSpec,
+    checkpoint_dirname,
+    first_number,
+)
 
 _SHOWN_LEFT = 20
 # So many in a message.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from holdfast.trial.absent import names_text, near_text
+from holdfast.trial.metrics import names_text, near_text
 
 # Quoted text, or a word with a slash or a suffix.
 _PATH = re.compile(r"""(?<=['"])[^'"\n]+(?=['"])|[^\s'"]+[/.][^\s'":,]*[^\s'":,.]""")

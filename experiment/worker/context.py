@@ -13,9 +13,9 @@ from holdfast.experiment.worker.session import Session, TrialStopped, current, h
 from holdfast.experiment.worker.training.validation import ValidationTaskConfig
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trees import try_to_delete
-from holdfast.trial.checkpoint import CheckpointUploadMode, checkpoint_number
 from holdfast.trial.errors import InvalidMetrics
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import CheckpointUploadMode, checkpoint_number
 
 P = ParamSpec("P")
 _KEYWORDS = (

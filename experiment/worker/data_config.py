@@ -12,9 +12,8 @@ from holdfast.experiment.worker.objects import ObjectRef, get
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import here
 from holdfast.syncer.errors import StorageError
-from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, TuneError
-from holdfast.trial.space import grid_values
+from holdfast.trial.space import Categorical, grid_values
 from holdfast.trial.values import Path, key_name
 
 TRAIN_DATASET_KEY = "train"

@@ -46,10 +46,9 @@ from holdfast.runtime.process_control import Title
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.text.errors import excerpt, message_of, traceback_of, type_name
-from holdfast.trial.absent import UNNAMED
-from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure, FailureKind, InvalidMetrics
-from holdfast.trial.stopper import lookup
+from holdfast.trial.metrics import UNNAMED, lookup
+from holdfast.trial.values import from_plain
 
 # Ray's variable for the directory in which the script was started.
 ORIGIN = "TUNE_ORIG_WORKING_DIR"

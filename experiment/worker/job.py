@@ -68,7 +68,7 @@ class Assignment(NamedTuple):
     """One attempt at a trial, as sent to the worker: plain values, a list on the wire.
 
     `checkpoint` is the folder in the trial's directory to resume from. `config` is plain
-    (`holdfast.trial.encoding.to_plain`). `time_total_s` is the training time so far. `bundles` and
+    (`holdfast.trial.values.to_plain`). `time_total_s` is the training time so far. `bundles` and
     `strategy` make the trial's PlacementGroupFactory; `cpus` is its sum of CPUs, or a rank's part
     of it. This worker is number `rank` of `world_size`. `nodes` has the node of each rank; none if
     all are on the controller's machine.

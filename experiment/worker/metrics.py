@@ -71,7 +71,7 @@ def _plain_mapping(given: Mapping[Any, Any], name: str) -> dict[str, Any]:
 
 
 def _nested(metrics: object) -> InvalidMetrics:
-    from holdfast.trial.nesting import nesting_fault  # imported only here: workers rarely need it
+    from holdfast.trial.values import nesting_fault  # imported only here: workers rarely need it
 
     fault = nesting_fault(metrics) or "it is nested too deep"
     return InvalidMetrics(f"a reported metric cannot be stored: {fault}")

@@ -21,9 +21,8 @@ from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of, 
 from holdfast.forked import close_in_children
 from holdfast.runtime.objects import mapped, object_folder
 from holdfast.syncer.files.boot import boot_id
-from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import TuneError
-from holdfast.trial.space import grid_values
+from holdfast.trial.space import Categorical, grid_values
 from holdfast.trial.values import Path, key_name
 
 # About 10 ms to write, and seconds to upload on a slow line.

@@ -21,13 +21,13 @@ from holdfast.syncer.errors import DirectoryMissing, StorageError
 from holdfast.syncer.files.durable import put_aside, remove_tree
 from holdfast.syncer.files.tree import is_ours
 from holdfast.trees import delete_tree
-from holdfast.trial.checkpoint import (
+from holdfast.trial.errors import InvalidConfig, InvalidMetrics
+from holdfast.trial.trial import (
     CheckpointRecord,
     CheckpointUploadMode,
     checkpoint_dirname,
     checkpoint_number,
 )
-from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 
 
 class RankSession(Session):

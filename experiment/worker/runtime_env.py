@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.runtime.interpreter import absolute_pythonpath
 from holdfast.runtime.threads import changed
+from holdfast.trial.config import RuntimeEnv
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.runtime_env import RuntimeEnv
 
 # The parts that an experiment stores, so that a restore can ask for them: names, never values.
 NAMES = "env_vars"

@@ -26,12 +26,12 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Verdict
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.staging import Staged, stage
-from holdfast.trial.checkpoint import (
+from holdfast.trial.errors import InvalidConfig, InvalidMetrics, TuneError
+from holdfast.trial.trial import (
     CheckpointRecord,
     CheckpointUploadMode,
     checkpoint_dirname,
 )
-from holdfast.trial.errors import InvalidConfig, InvalidMetrics, TuneError
 
 # Longer lines are cut in the terminal; the trial's files hold them whole.
 LONGEST_LINE = 10_000

@@ -11,7 +11,7 @@ from holdfast.experiment.worker.session import Session
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.files.tree import is_ours
 from holdfast.trees import try_to_delete
-from holdfast.trial.checkpoint import checkpoint_number
+from holdfast.trial.trial import checkpoint_number
 
 
 class FolderUnusable(OSError):

@@ -18,9 +18,9 @@ from holdfast.experiment.worker.metrics import DEEPEST, LONGEST_LIST, LONGEST_TE
 from holdfast.names import shown
 from holdfast.schema import Between, Count, Messages, Stored, decode
 from holdfast.text import errors
-from holdfast.trial.checkpoint import CheckpointRecord, Validation, evolve_record
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Reported, Saved, Started
+from holdfast.trial.trial import CheckpointRecord, Validation, evolve_record
 
 # A checkpoint's number may skip a few folders that readers hold, and those of the script's own.
 _FURTHEST_INDEX = 100_000

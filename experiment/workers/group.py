@@ -38,10 +38,10 @@ from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import Event, Exited, Raised
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Measured, Reported, Returned, Started
 from holdfast.trial.resources import Usage, usage_of_ranks
+from holdfast.trial.trial import CheckpointRecord, checkpoint_dirname
 
 
 class CannotMerge(Exception):

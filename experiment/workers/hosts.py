@@ -10,7 +10,7 @@ from holdfast.experiment.worker.job import Machine
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.trial import CheckpointRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

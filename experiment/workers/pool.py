@@ -34,12 +34,11 @@ from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt, Verdict
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.encoding import to_plain
 from holdfast.trial.errors import LOST_TYPES, Failure
 from holdfast.trial.events import Returned
 from holdfast.trial.resources import Allocation, Place
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import CheckpointRecord, Trial
+from holdfast.trial.values import to_plain
 
 WaitingRequest = CapacityRequest | PlacesRequest
 

@@ -20,10 +20,10 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.job import RankNode
 from holdfast.names import inner_path, shown
 from holdfast.runtime.wire import Message
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, Validation
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Reported
 from holdfast.trial.resources import Place
+from holdfast.trial.trial import CheckpointRecord, CheckpointUploadMode, Validation
 
 _STRICTEST_FIRST = (
     CheckpointUploadMode.SYNC,

@@ -33,10 +33,16 @@ from holdfast.syncer.errors import StorageError, StorageRefused, innermost
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import unique
 from holdfast.text.errors import message_of, named, type_name
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
 from holdfast.trial.errors import Failure, FailureKind
 from holdfast.trial.events import Adopted, Saved
-from holdfast.trial.trial import Origin, Trial, TrialSpec
+from holdfast.trial.trial import (
+    CheckpointRecord,
+    CheckpointUploadMode,
+    Origin,
+    Trial,
+    TrialSpec,
+    checkpoint_dirname,
+)
 
 Nodes = tuple[str, ...]
 

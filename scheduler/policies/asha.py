@@ -36,10 +36,9 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.scheduler.state import row_of
 from holdfast.schema import maker
-from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.errors import require
+from holdfast.trial.metrics import MODES, names_text, near_text
 from holdfast.trial.trial import Trial
-from holdfast.trial.tuning import MODES
 
 # Four of ten reports reach a rung, if values are random.
 _note_rung = maker(NoteRung)

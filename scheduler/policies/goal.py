@@ -24,11 +24,9 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.scheduler.state import row_of
-from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.errors import InvalidConfig, require
-from holdfast.trial.stopper import lookup
+from holdfast.trial.metrics import MODES, lookup, names_text, near_text
 from holdfast.trial.trial import Trial
-from holdfast.trial.tuning import MODES
 
 
 class Chance:

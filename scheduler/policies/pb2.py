@@ -24,8 +24,8 @@ from holdfast.scheduler.policies.population import (
     put,
 )
 from holdfast.scheduler.policy import View
-from holdfast.trial.domains import Random
 from holdfast.trial.errors import require
+from holdfast.trial.space import Random
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import key_name, unwrap_scalar
 

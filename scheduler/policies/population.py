@@ -31,8 +31,11 @@ from holdfast.scheduler.policy import (
     UserAnswered,
     View,
 )
-from holdfast.trial.absent import names_text, near_text
-from holdfast.trial.domains import (
+from holdfast.trial.config import FOR_RAY
+from holdfast.trial.errors import InvalidConfig, require
+from holdfast.trial.metrics import names_text, near_text
+from holdfast.trial.search_space.variants import Spec
+from holdfast.trial.space import (
     Categorical,
     Domain,
     Float,
@@ -40,11 +43,10 @@ from holdfast.trial.domains import (
     Integer,
     Normal,
     below,
+    check_drawn,
+    has_user_code,
+    is_grid,
 )
-from holdfast.trial.errors import InvalidConfig, require
-from holdfast.trial.options import FOR_RAY
-from holdfast.trial.search_space.sample_spec import Spec
-from holdfast.trial.space import check_drawn, has_user_code, is_grid
 from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import is_plain, key_name, unwrap_scalar
 

@@ -32,10 +32,9 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.trial.errors import InvalidConfig, require
+from holdfast.trial.metrics import MODES, lookup
 from holdfast.trial.resources import PlacementGroupFactory, request, validated
-from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
-from holdfast.trial.tuning import MODES
 
 # Amounts are multiples of a ten-thousandth.
 _LEAST = 1e-4

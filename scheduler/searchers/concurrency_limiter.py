@@ -14,7 +14,7 @@ from holdfast.dataclass import dataclass
 from holdfast.plain_numbers import is_count, is_number
 from holdfast.scheduler.searchers.searcher import Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, require
-from holdfast.trial.stopper import lookup
+from holdfast.trial.metrics import lookup
 from holdfast.trial.values import unwrap_scalar
 
 _End = tuple[dict[str, Any] | None, bool]

@@ -10,9 +10,9 @@ from statistics import NormalDist, fmean, pstdev
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.domains import Categorical, Float, Integer, Normal, Random, below
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter
+from holdfast.trial.space import Categorical, Float, Integer, Normal, Random, below
 
 _TAIL: Final = 1e-9  # cut the normal distribution off at six sigma
 

@@ -12,9 +12,9 @@ from holdfast.scheduler.policies.goal import Chance, Goal, check_number
 from holdfast.scheduler.policies.hyperband import KEY, Shape, shapes
 from holdfast.scheduler.searchers.cube import Vector, assignment_at, vector_of
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
-from holdfast.trial.domains import Random, below, same
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.search_space.parameters import Assignment, Parameters
+from holdfast.trial.space import Random, below, same
 
 _PARENTS = 3
 

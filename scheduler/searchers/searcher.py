@@ -10,9 +10,9 @@ from typing import Any, Final
 from holdfast import searcher_files
 from holdfast.described import Construction, Described, state_of
 from holdfast.replaced import explained_attribute
-from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.stopper import lookup
+from holdfast.trial.metrics import lookup
+from holdfast.trial.space import same
 
 _log = logging.getLogger(__name__)
 FINISHED: Final = "FINISHED"

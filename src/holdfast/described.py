@@ -33,7 +33,7 @@ _PUBLIC: Final[Mapping[str, str]] = {
     "wandb": "holdfast.air.integrations.wandb",
     "comet": "holdfast.air.integrations.comet",
 }
-_DOMAINS_MODULE: Final = "holdfast.trial.domains"
+_DOMAINS_MODULE: Final = "holdfast.trial.space"
 _DOMAINS: Final = ("Categorical", "Float", "Function", "Integer", "Normal")
 # The methods that `Construction.calls` may contain.
 _METHODS: Final = frozenset({"add_evaluated_point", "add_metric_column", "add_parameter_column"})

@@ -13,9 +13,8 @@ from typing import Final
 EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast": {
         "holdfast.cluster": "cluster",
+        "holdfast.experiment.api.context": "RuntimeContext available_resources cluster_resources get_gpu_ids get_runtime_context nodes",
         "holdfast.experiment.api.initializing": "InitContext init is_initialized shutdown",
-        "holdfast.experiment.api.machines": "available_resources cluster_resources get_gpu_ids nodes",
-        "holdfast.experiment.api.runtime_context": "RuntimeContext get_runtime_context",
         "holdfast.experiment.worker.objects": "ObjectLost ObjectRef ObjectStoreFull get put",
     },
     "holdfast.air": {
@@ -55,10 +54,8 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.simulate.study": "simulate",
     },
     "holdfast.train": {
-        "holdfast.experiment.api.load_training": "load",
-        "holdfast.experiment.api.trainer": "DataParallelTrainer",
-        "holdfast.experiment.api.training_errors": "ControllerError NCCLHangError PreemptionError TrainingFailedError WorkerGroupError",
-        "holdfast.experiment.callbacks.user_callback": "UserCallback",
+        "holdfast.experiment.api.trainer": "ControllerError DataParallelTrainer NCCLHangError PreemptionError TrainingFailedError WorkerGroupError load",
+        "holdfast.experiment.callbacks.callback": "UserCallback",
         "holdfast.experiment.results.result": "Result",
         "holdfast.experiment.worker.context": "TrainContext get_checkpoint get_context report staging_directory",
         "holdfast.experiment.worker.data_config": "DataConfig TRAIN_DATASET_KEY get_dataset_shard",
@@ -68,9 +65,9 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.experiment.worker.training.validation": "ValidationConfig ValidationFn ValidationTaskConfig",
         "holdfast.syncer.checkpoint.checkpoint": "Checkpoint",
         "holdfast.train.collective": "collective",
-        "holdfast.trial.checkpoint": "CheckpointUploadMode",
         "holdfast.trial.config": "CheckpointConfig FailureConfig LoggingConfig RunConfig SyncConfig",
         "holdfast.trial.scaling": "ScalingConfig",
+        "holdfast.trial.trial": "CheckpointUploadMode",
     },
     "holdfast.train.collective": {
         "holdfast.experiment.worker.training.collective": "barrier broadcast_from_rank_zero",
@@ -111,9 +108,8 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.train.xgboost.trainer": "XGBoostTrainer",
     },
     "holdfast.tune": {
-        "holdfast.experiment.api.experiment": "Experiment",
         "holdfast.experiment.api.load_experiment": "load",
-        "holdfast.experiment.api.run": "run run_experiments",
+        "holdfast.experiment.api.run": "Experiment run run_experiments",
         "holdfast.experiment.api.tuner": "Tuner",
         "holdfast.experiment.callbacks.callback": "Callback LoggerCallback",
         "holdfast.experiment.callbacks.trial_view": "TrialView",
@@ -128,13 +124,12 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.experiment.worker.trainable": "Trainable",
         "holdfast.experiment.worker.wrap": "register_trainable with_parameters with_resources",
         "holdfast.syncer.checkpoint.checkpoint": "Checkpoint",
-        "holdfast.trial.checkpoint": "CheckpointUploadMode",
-        "holdfast.trial.config": "CheckpointConfig FailureConfig RunConfig SyncConfig",
+        "holdfast.trial.config": "CheckpointConfig FailureConfig ResumeConfig RunConfig SyncConfig TuneConfig",
         "holdfast.trial.errors": "TrialError TuneError",
         "holdfast.trial.resources": "PlacementGroupFactory",
         "holdfast.trial.space": "choice grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn quniform randint randn sample_from uniform",
-        "holdfast.trial.stopper": "Stopper",
-        "holdfast.trial.tuning": "ResumeConfig TuneConfig",
+        "holdfast.trial.stoppers": "Stopper",
+        "holdfast.trial.trial": "CheckpointUploadMode",
         "holdfast.tune.integration": "integration",
         "holdfast.tune.logger": "logger",
         "holdfast.tune.schedulers": "schedulers",
@@ -175,8 +170,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.tune.search.zoopt": "ZOOptSearch",
     },
     "holdfast.tune.stopper": {
-        "holdfast.trial.stopper": "Stopper",
-        "holdfast.trial.stoppers": "CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper NoopStopper TimeoutStopper TrialPlateauStopper",
+        "holdfast.trial.stoppers": "CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper NoopStopper Stopper TimeoutStopper TrialPlateauStopper",
     },
     "holdfast.tune.utils": {
         "holdfast.experiment.worker.trainable": "validate_save_restore",

@@ -17,7 +17,7 @@ from holdfast.cli import main
 from holdfast.cli.arguments import parse
 from holdfast.cli.resuming import resume_config_of, stop_of
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.trial.tuning import ResumeConfig
+from holdfast.trial.config import ResumeConfig
 from tests.rig.runs.patient import healthy, litter
 
 HEAVY = ["pyarrow", "pandas", "numpy", "rich", "asyncio", "aiobotocore", "holdfast.experiment"]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.experiment.workers.ranks import AllReturned, Barrier, Met, OutOfStep
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.events import Reported
+from holdfast.trial.trial import CheckpointRecord
 
 PART = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
 

@@ -23,12 +23,11 @@ from holdfast.scheduler.events import (
     NodeLeft,
 )
 from holdfast.testing.rehearsal import through_journal
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Started
 from holdfast.trial.resources import PlacementGroupFactory, Usage
-from holdfast.trial.trial import TrialSpec
+from holdfast.trial.trial import CheckpointRecord, TrialSpec
 from holdfast.trial.values import Opaque, Ref
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -15,10 +15,9 @@ from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
 from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.resuming import has_work
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.config import CheckpointConfig, FailureConfig, ResumeType
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import ResumeType
 
 
 def ended(*, checkpoint: bool = True, samples: int = 1, **spec: Any) -> Rehearsal:

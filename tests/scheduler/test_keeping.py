@@ -12,8 +12,8 @@ from holdfast.scheduler.effects import Commit, Discard, Launch, Reply
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import from_snapshot
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.trial import CheckpointRecord
 
 
 def running(**checkpoint: Any) -> Rehearsal:

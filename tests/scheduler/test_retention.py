@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.scheduler.state import ranked, score_of, superseded
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.trial import CheckpointRecord, CheckpointUploadMode
 
 
 def made(*scores: float | None, committed: bool = True) -> list[CheckpointRecord]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.trial.absent import (
+from holdfast.trial.metrics import (
     absent_from_first_report,
     has_metric,
     names_text,

@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 
 from holdfast.assignable import checked
-from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
+from holdfast.trial.config import (
+    CheckpointConfig,
+    FailureConfig,
+    ResumeConfig,
+    RunConfig,
+    SyncConfig,
+    TuneConfig,
+)
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.scaling import ScalingConfig
-from holdfast.trial.stopper import Stopper
-from holdfast.trial.tuning import ResumeConfig, TuneConfig
+from holdfast.trial.stoppers import Stopper
 
 NAN = float("nan")
 INFINITE = float("inf")

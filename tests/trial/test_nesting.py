@@ -12,8 +12,8 @@ from holdfast import tune
 from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.schema import DEEPEST
 from holdfast.trial.errors import InvalidMetrics, InvalidSearchSpace
-from holdfast.trial.nesting import nesting_fault
 from holdfast.trial.search_space.variants import Space
+from holdfast.trial.values import nesting_fault
 
 
 def own_dict() -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.trial.options import checked_options
+from holdfast.trial.config import checked_options
 
 
 @pytest.mark.parametrize(

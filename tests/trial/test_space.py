@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.trial import space
-from holdfast.trial.domains import Categorical, Domain
 from holdfast.trial.errors import InvalidSearchSpace, TuneError
 from holdfast.trial.space import (
+    Categorical,
+    Domain,
     choice,
     grid_search,
     grid_values,

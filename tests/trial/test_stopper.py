@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.trial.stopper import Stopper, lookup, reaches
+from holdfast.trial.metrics import lookup, reaches
+from holdfast.trial.stoppers import Stopper
 
 ROW = {"loss": 0.5, "eval": {"loss": 0.25, "best": {"at": 3}}, "eval/acc": 0.75, "nothing": None}
 

@@ -12,13 +12,13 @@ import pytest
 
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.stopper import Stopper
 from holdfast.trial.stoppers import (
     CombinedStopper,
     ExperimentPlateauStopper,
     FunctionStopper,
     MaximumIterationStopper,
     NoopStopper,
+    Stopper,
     TimeoutStopper,
     TrialPlateauStopper,
     bounds_of,

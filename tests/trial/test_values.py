@@ -16,24 +16,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.trial.encoding import from_plain, to_plain
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.readable import excerpt, readable
-from holdfast.trial.search_space.sample_spec import ConfigView, Spec, Unresolved, Waiting, detach
+from holdfast.trial.search_space.variants import ConfigView, Spec, Unresolved, Waiting, detach
 from holdfast.trial.space import choice, grid_search, uniform
 from holdfast.trial.values import (
     Opaque,
     Ref,
     changed_tag,
+    excerpt,
     flatten,
     fold_values,
     format_tag,
+    from_plain,
     in_order,
     is_plain,
     key_name,
+    readable,
     replace_leaves,
     seal,
     summarize,
+    to_plain,
     unwrap_scalar,
 )
 

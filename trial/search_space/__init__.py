@@ -1,5 +1,5 @@
 """Turns a search space, as users write it, into configs.
 
-`compiler.py` makes a template of a space, `variants.py` draws from it, and `parameters.py`
-describes a space for search libraries.
+`variants.py` compiles a space and draws from it, `spaces.py` knows the spaces that a restore has
+replaced, and `parameters.py` describes a space for search libraries.
 """

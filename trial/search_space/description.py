@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.trial.domains import Categorical, Float, Function, Integer, Normal
-from holdfast.trial.space import grid_values, is_grid, is_searched
+from holdfast.trial.space import (
+    Categorical,
+    Float,
+    Function,
+    Integer,
+    Normal,
+    grid_values,
+    is_grid,
+    is_searched,
+)
 from holdfast.trial.values import (
     READ_BITS,
     SETS,

@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.domains import Categorical, Float, Integer, Normal, Random, same
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.search_space.compiler import compile_space
-from holdfast.trial.search_space.template import (
+from holdfast.trial.search_space.variants import (
     Chosen,
     Computed,
     Constant,
@@ -27,8 +25,10 @@ from holdfast.trial.search_space.template import (
     List,
     Node,
     TemplateName,
+    compile_space,
     copy,
 )
+from holdfast.trial.space import Categorical, Float, Integer, Normal, Random, same
 from holdfast.trial.values import unwrap_scalar
 
 Assignment = Mapping[str, Any]

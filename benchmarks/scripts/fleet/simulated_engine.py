@@ -9,7 +9,7 @@ from typing import Any
 import holdfast
 from holdfast import cluster, tune
 from holdfast.experiment.nodes.engines import PlannedEngine
-from holdfast.experiment.start import machines
+from holdfast.experiment.start import planning
 from holdfast.runtime.engines.engine import EngineHost, NodeKind, Offer
 from holdfast.runtime.stopped import Watched
 
@@ -73,7 +73,7 @@ def run(engine: SimulatedAgents, storage: str, trials: int) -> None:
     planned = PlannedEngine(
         offer=engine.offer(), least=engine.agents, most=engine.agents, make=lambda _: engine
     )
-    vars(machines)["engine_of"] = lambda *_, **__: planned
+    vars(planning)["engine_of"] = lambda *_, **__: planned
     holdfast.init(cluster=cluster.Local(agents=engine.agents))
     tune.Tuner(
         train,

@@ -19,10 +19,9 @@ from holdfast.scheduler.effects import Commit, Effect, Launch, Reply, Suggest, V
 from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Started
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import CheckpointRecord, Trial, TrialSpec
 from holdfast.tune.schedulers import (
     ASHAScheduler,
     HyperBandForBOHB,

@@ -27,7 +27,7 @@ from holdfast.syncer.files.durable import (
 )
 from holdfast.syncer.files.tree import METADATA_NAME
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.readable import finite, readable
+from holdfast.trial.values import finite, readable
 
 METRICS = "metrics.json"
 

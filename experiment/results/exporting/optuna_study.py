@@ -36,8 +36,8 @@ from holdfast.lazy import OPTUNA
 from holdfast.syncer.errors import redact
 from holdfast.text.values import counted
 from holdfast.trial.errors import InvalidConfig, TuneError
-from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, StopReason, Trial
+from holdfast.trial.values import readable
 
 if TYPE_CHECKING:
     import optuna

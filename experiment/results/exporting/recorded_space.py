@@ -26,12 +26,11 @@ from holdfast.experiment.results.exporting.distributions import (
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial import space as domains
-from holdfast.trial.domains import Categorical, same
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.readable import readable
 from holdfast.trial.search_space.parameters import Parameters
+from holdfast.trial.space import Categorical, same
 from holdfast.trial.trial import Trial
-from holdfast.trial.values import is_plain, key_name
+from holdfast.trial.values import is_plain, key_name, readable
 
 _DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
     name: getattr(domains, name)

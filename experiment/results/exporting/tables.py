@@ -12,7 +12,7 @@ from holdfast.experiment.records.rows import encode, flatten_row
 from holdfast.names import printable
 from holdfast.syncer.files.durable import unique
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.readable import finite
+from holdfast.trial.values import finite
 
 if TYPE_CHECKING:
     import pyarrow

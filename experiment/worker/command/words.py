@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.absent import near_text
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.metrics import near_text
 from holdfast.trial.values import spread
 
 _MACRO = re.compile(r"\$\{([^{}]*)\}")

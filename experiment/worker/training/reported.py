@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.rank_session import current_rank
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.trial.checkpoint import Validation
+from holdfast.trial.trial import Validation
 
 
 class CheckpointConsistencyMode(StrEnum):

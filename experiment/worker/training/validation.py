@@ -15,8 +15,8 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.plain_numbers import is_number, made_of_numbers
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.trial.checkpoint import Validation
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
+from holdfast.trial.trial import Validation
 
 
 class ValidationFn(Protocol):

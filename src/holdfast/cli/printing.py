@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.errors import TuneError
 from holdfast.names import printable
 from holdfast.syncer.errors import redact
-from holdfast.trial.readable import finite
+from holdfast.trial.values import finite
 
 _ADVICE = {
     errno.EROFS: ". That disk cannot be written: use another path, or a copy elsewhere",

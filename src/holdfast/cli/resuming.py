@@ -18,18 +18,18 @@ from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
 from holdfast.experiment.records.opened import OpenedExperiment
-from holdfast.experiment.start.changed_code import name_for_shell
-from holdfast.experiment.user_objects.code import (
+from holdfast.experiment.start.extension import name_for_shell
+from holdfast.experiment.user_objects.tuner_file import (
+    TunerFile,
     has_changed_in,
     place_of,
     recorded_code,
     script_of,
 )
-from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.worker.command.trainable import CommandTrainable
 from holdfast.text.values import counted
+from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TuneError
-from holdfast.trial.tuning import ResumeConfig
 
 
 class ModuleMissing(TuneError):

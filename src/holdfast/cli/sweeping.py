@@ -15,7 +15,7 @@ from holdfast.experiment.browse.overview import experiment_as_json
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
-from holdfast.experiment.start.changed_code import has_changed
+from holdfast.experiment.start.extension import has_changed
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.names import printable
 from holdfast.sweep.running import OpenedSweep, open_sweep

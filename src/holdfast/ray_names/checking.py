@@ -14,7 +14,7 @@ from holdfast.ray_names.missing import NOT_YET, package_of
 from holdfast.ray_names.placeholder import Placeholder
 from holdfast.ray_names.reading import Dotted, Used, can_be_imported, module_in, read
 from holdfast.ray_names.states import State, parameter_text, state_of
-from holdfast.trial.runtime_env import why_refused
+from holdfast.trial.config import why_refused
 from holdfast.unknown_keywords import advice
 
 _UNKNOWN = State(kind="missing", text="holdfast has no such name", section=NOT_YET)

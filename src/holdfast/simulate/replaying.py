@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.records.rows import columns_of
-from holdfast.experiment.user_objects.placeholders import config_without_code
+from holdfast.experiment.user_objects.stored_objects import config_without_code
 from holdfast.plain_numbers import is_number, takes_numbers
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
@@ -21,9 +21,9 @@ from holdfast.simulate.simulation import RecordedTrial, Recording, Replay, read_
 from holdfast.simulate.study import NO_FAULTS, keeping_little, play, policy_of
 from holdfast.simulate.world import Sink
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.metrics import Mode
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from holdfast.trial.trial import Trial
-from holdfast.trial.tuning import Mode
 
 if TYPE_CHECKING:
     import pyarrow.fs

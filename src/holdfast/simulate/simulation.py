@@ -19,9 +19,8 @@ from holdfast.syncer.journal.journal import Position, read, segment_name
 from holdfast.text.values import duration
 from holdfast.trial.errors import Failure, InvalidConfig
 from holdfast.trial.events import Reported
-from holdfast.trial.stopper import lookup
+from holdfast.trial.metrics import Mode, lookup
 from holdfast.trial.trial import Status, StopReason, Trial, TrialSpec
-from holdfast.trial.tuning import Mode
 
 if TYPE_CHECKING:
     import pyarrow.fs

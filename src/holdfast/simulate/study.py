@@ -33,12 +33,11 @@ from holdfast.simulate.scene import (
 from holdfast.simulate.simulation import SimulatedTrial, Simulation, Tally
 from holdfast.simulate.world import Sink, World, tracing
 from holdfast.text.trials import stop_reason
-from holdfast.trial.config import CheckpointConfig, RunConfig
+from holdfast.trial.config import CheckpointConfig, RunConfig, TuneConfig
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.resources import PlacementGroupFactory, request, validated
 from holdfast.trial.search_space.description import describe
 from holdfast.trial.trial import Trial
-from holdfast.trial.tuning import TuneConfig
 
 Resources = (
     PlacementGroupFactory

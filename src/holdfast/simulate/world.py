@@ -62,11 +62,10 @@ from holdfast.simulate.scene import (
 )
 from holdfast.simulate.simulation import Tally
 from holdfast.syncer.journal.journal import Journal
-from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind, TuneError
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import Allocation
-from holdfast.trial.trial import Origin, Trial
+from holdfast.trial.trial import CheckpointRecord, Origin, Trial, evolve_record
 
 Action = Callable[[Any], None]
 # The clock of a simulation starts at this time: seconds since 1970, in September 2001.

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from holdfast.dataclass import dataclass
 from holdfast.names import printable
-from holdfast.trial.absent import near_text
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
+from holdfast.trial.metrics import near_text
 
 _SHOWN = 80
 

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.sweep.node import Node
 from holdfast.sweep.reading import MOST_VALUES
 from holdfast.trial import space
-from holdfast.trial.domains import Normal
+from holdfast.trial.space import Normal
 
 _WANDB = ("value", "values", "distribution", "min", "max", "q", "mu", "sigma", "probabilities")
 _OURS: Mapping[str, Callable[..., Any]] = {

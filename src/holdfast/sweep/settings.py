@@ -21,10 +21,9 @@ from holdfast.experiment.worker.command.words import flat, macros_in
 from holdfast.scheduler.searchers.searcher import Searcher, introduce
 from holdfast.sweep.node import Node
 from holdfast.sweep.parameters import domain_of, space_of
-from holdfast.trial.absent import near_text
-from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
+from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from holdfast.trial.metrics import near_text
 from holdfast.trial.space import grid_values
-from holdfast.trial.tuning import TuneConfig
 
 # Of W&B, and without a meaning here.
 _IGNORED = ("project", "entity")

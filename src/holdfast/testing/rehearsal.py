@@ -42,12 +42,11 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.policy import Answers, TrialScheduler
 from holdfast.testing.invariants import check
-from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
+from holdfast.trial.config import ResumeType
 from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import ONE_CPU, NodeKind, PlacementGroupFactory
-from holdfast.trial.trial import Trial, TrialSpec
-from holdfast.trial.tuning import ResumeType
+from holdfast.trial.trial import CheckpointRecord, Trial, TrialSpec, evolve_record
 
 BEGINS_AT = 1000.0
 

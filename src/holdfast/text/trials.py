@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.text.values import format_value
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.trial import Status, Stop, StopReason, Trial
+from holdfast.trial.trial import CheckpointRecord, Status, Stop, StopReason, Trial
 
 _STOPPER = "stopper"
 _SHORT = {

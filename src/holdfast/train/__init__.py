@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.api.load_training import load as load
+    from holdfast.experiment.api.trainer import ControllerError as ControllerError
     from holdfast.experiment.api.trainer import DataParallelTrainer as DataParallelTrainer
-    from holdfast.experiment.api.training_errors import ControllerError as ControllerError
-    from holdfast.experiment.api.training_errors import NCCLHangError as NCCLHangError
-    from holdfast.experiment.api.training_errors import PreemptionError as PreemptionError
-    from holdfast.experiment.api.training_errors import TrainingFailedError as TrainingFailedError
-    from holdfast.experiment.api.training_errors import WorkerGroupError as WorkerGroupError
-    from holdfast.experiment.callbacks.user_callback import UserCallback as UserCallback
+    from holdfast.experiment.api.trainer import NCCLHangError as NCCLHangError
+    from holdfast.experiment.api.trainer import PreemptionError as PreemptionError
+    from holdfast.experiment.api.trainer import TrainingFailedError as TrainingFailedError
+    from holdfast.experiment.api.trainer import WorkerGroupError as WorkerGroupError
+    from holdfast.experiment.api.trainer import load as load
+    from holdfast.experiment.callbacks.callback import UserCallback as UserCallback
     from holdfast.experiment.results.result import Result as Result
     from holdfast.experiment.worker.context import TrainContext as TrainContext
     from holdfast.experiment.worker.context import get_checkpoint as get_checkpoint
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     )
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
     from holdfast.train import collective as collective
-    from holdfast.trial.checkpoint import CheckpointUploadMode as CheckpointUploadMode
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig
     from holdfast.trial.config import FailureConfig as FailureConfig
     from holdfast.trial.config import LoggingConfig as LoggingConfig
     from holdfast.trial.config import RunConfig as RunConfig
     from holdfast.trial.config import SyncConfig as SyncConfig
     from holdfast.trial.scaling import ScalingConfig as ScalingConfig
+    from holdfast.trial.trial import CheckpointUploadMode as CheckpointUploadMode
 
 __getattr__, __dir__, __all__ = lazy(__name__)

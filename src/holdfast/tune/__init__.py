@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.api.experiment import Experiment as Experiment
     from holdfast.experiment.api.load_experiment import load as load
+    from holdfast.experiment.api.run import Experiment as Experiment
     from holdfast.experiment.api.run import run as run
     from holdfast.experiment.api.run import run_experiments as run_experiments
     from holdfast.experiment.api.tuner import Tuner as Tuner
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from holdfast.experiment.worker.wrap import with_parameters as with_parameters
     from holdfast.experiment.worker.wrap import with_resources as with_resources
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
-    from holdfast.trial.checkpoint import CheckpointUploadMode as CheckpointUploadMode
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig
     from holdfast.trial.config import FailureConfig as FailureConfig
+    from holdfast.trial.config import ResumeConfig as ResumeConfig
     from holdfast.trial.config import RunConfig as RunConfig
     from holdfast.trial.config import SyncConfig as SyncConfig
+    from holdfast.trial.config import TuneConfig as TuneConfig
     from holdfast.trial.errors import TrialError as TrialError
     from holdfast.trial.errors import TuneError as TuneError
     from holdfast.trial.resources import PlacementGroupFactory as PlacementGroupFactory
@@ -57,9 +58,8 @@ if TYPE_CHECKING:
     from holdfast.trial.space import randn as randn
     from holdfast.trial.space import sample_from as sample_from
     from holdfast.trial.space import uniform as uniform
-    from holdfast.trial.stopper import Stopper as Stopper
-    from holdfast.trial.tuning import ResumeConfig as ResumeConfig
-    from holdfast.trial.tuning import TuneConfig as TuneConfig
+    from holdfast.trial.stoppers import Stopper as Stopper
+    from holdfast.trial.trial import CheckpointUploadMode as CheckpointUploadMode
     from holdfast.tune import integration as integration
     from holdfast.tune import logger as logger
     from holdfast.tune import schedulers as schedulers

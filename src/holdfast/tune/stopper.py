@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.trial.stopper import Stopper as Stopper
     from holdfast.trial.stoppers import CombinedStopper as CombinedStopper
     from holdfast.trial.stoppers import ExperimentPlateauStopper as ExperimentPlateauStopper
     from holdfast.trial.stoppers import FunctionStopper as FunctionStopper
     from holdfast.trial.stoppers import MaximumIterationStopper as MaximumIterationStopper
     from holdfast.trial.stoppers import NoopStopper as NoopStopper
+    from holdfast.trial.stoppers import Stopper as Stopper
     from holdfast.trial.stoppers import TimeoutStopper as TimeoutStopper
     from holdfast.trial.stoppers import TrialPlateauStopper as TrialPlateauStopper
 

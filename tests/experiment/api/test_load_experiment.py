@@ -15,7 +15,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from holdfast import train, tune
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
-from holdfast.experiment.user_objects.placeholders import StoredObject
+from holdfast.experiment.user_objects.stored_objects import StoredObject
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.values import Opaque

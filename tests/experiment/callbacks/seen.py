@@ -13,11 +13,10 @@ from holdfast.experiment.records.rows import newest_row
 from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, Raised, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Reported, Returned, Started
-from holdfast.trial.trial import TrialSpec
+from holdfast.trial.trial import CheckpointRecord, TrialSpec
 
 DEADLINE_S = 20.0
 BROKEN = Failure(kind="user", type_name="ValueError", message="bad")

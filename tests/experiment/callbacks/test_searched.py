@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from holdfast.experiment.callbacks.searched import Searched
+from holdfast.experiment.callbacks.trial_view import Searched
 from holdfast.trial.search_space.description import describe
 from holdfast.trial.space import choice, loguniform, randint, uniform
 from holdfast.trial.trial import Trial, TrialSpec

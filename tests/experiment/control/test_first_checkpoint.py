@@ -10,7 +10,7 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.workers.pool import WorkerPool
-from holdfast.trial.checkpoint import CheckpointUploadMode
+from holdfast.trial.trial import CheckpointUploadMode
 
 
 def trains(config: dict[str, Any]) -> None:

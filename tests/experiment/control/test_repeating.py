@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from holdfast.experiment.control.watch import repeated_text
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.trial import CheckpointRecord, Status, Trial, TrialSpec
 
 
 def trial(iteration: int, saved: int = 0, status: Status = Status.PENDING) -> Trial:

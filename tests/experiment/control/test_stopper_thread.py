@@ -14,7 +14,7 @@ from holdfast.scheduler.events import StopperAnswered
 from holdfast.scheduler.machine import Machine
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.errors import TuneError
-from holdfast.trial.stopper import Stopper
+from holdfast.trial.stoppers import Stopper
 
 
 class Recorder(Stopper):

@@ -29,9 +29,8 @@ from holdfast.scheduler.events import (
 )
 from holdfast.syncer.journal.journal import Journal, read, readable_end
 from holdfast.syncer.journal.segment import framed
-from holdfast.trial.config import FailureConfig
+from holdfast.trial.config import FailureConfig, ResumeType
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import ResumeType
 from tests.rig.runs.dense_runs import RUNS, dense_run
 from tests.rig.runs.recorded import RecordedExperiment
 

@@ -18,11 +18,10 @@ from holdfast.experiment.progress.wording import (
     retry_text,
 )
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Reported
-from holdfast.trial.trial import Place, Status, Trial, TrialSpec
+from holdfast.trial.trial import CheckpointRecord, Place, Status, Trial, TrialSpec
 
 TRACEBACK = """Traceback (most recent call last):
   File "/home/me/train.py", line 42, in train

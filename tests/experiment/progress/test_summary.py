@@ -26,9 +26,9 @@ from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.syncer.checkpoint import staging
 from holdfast.text.values import duration, format_value, size
 from holdfast.trial.errors import Failure
+from holdfast.trial.metrics import Mode
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Place, Status, Trial, TrialSpec
-from holdfast.trial.tuning import Mode
 from holdfast.trial.values import Ref, format_tag
 
 FACTS = RunFacts(name="exp", path="s3://bucket/exp", local_path="/results/exp", total=10)

@@ -19,7 +19,7 @@ from holdfast.runtime.transport import Channel
 from holdfast.scheduler.events import CheckpointLost, Resumed
 from holdfast.scheduler.resuming import written
 from holdfast.syncer.uploader.lock import ExperimentLock, LockLost
-from holdfast.trial.tuning import ResumeType
+from holdfast.trial.config import ResumeType
 from tests.experiment.projector.test_leftovers import Controllers, take_over, unnamed
 from tests.rig.runs.recorded import RecordedExperiment
 

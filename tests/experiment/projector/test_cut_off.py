@@ -19,9 +19,8 @@ from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Journal, Position
-from holdfast.trial.config import FailureConfig
+from holdfast.trial.config import FailureConfig, ResumeType
 from holdfast.trial.trial import TrialSpec
-from holdfast.trial.tuning import ResumeType
 from tests.rig.free_tasks import free_tasks
 from tests.rig.runs.recorded import RecordedExperiment
 

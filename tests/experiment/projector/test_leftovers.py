@@ -22,7 +22,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.trial.checkpoint import checkpoint_number
+from holdfast.trial.trial import checkpoint_number
 from tests.rig.runs.recorded import RecordedExperiment
 
 TEMPORARY, REMOVED = ".tmp-0123456789abcdef", ".removed-0123456789abcdef"

@@ -18,8 +18,8 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     View,
 )
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.events import Adopted
+from holdfast.trial.trial import CheckpointRecord
 from tests.rig import checker
 from tests.rig.runs.recorded import RecordedExperiment
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.scheduler.events import Resumed
-from holdfast.trial.tuning import ResumeType
+from holdfast.trial.config import ResumeType
 from tests.experiment.projector.projected import caught_up, contents, expected, live, loss_of
 from tests.experiment.projector.projected import run as run
 from tests.rig.runs.recorded import RecordedExperiment

@@ -14,9 +14,8 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.scheduler.events import Exited, Resumed
-from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.config import CheckpointConfig, FailureConfig, ResumeType
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import ResumeType
 from tests.rig.runs.recorded import RecordedExperiment
 
 RETRIED = FailureConfig(max_failures=9)

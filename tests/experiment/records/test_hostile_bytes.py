@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.experiment.callbacks import callback_states
+from holdfast.experiment.callbacks import thread
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesNews, encode, parse
 from holdfast.experiment.trackers.delivery import decode_accounts
 from holdfast.experiment.user_objects.stored_objects import stored
@@ -87,14 +87,14 @@ def states_packed(plain: Any) -> bytes:
     if type(states) is dict and all(
         type(name) is str and type(state) is bytes for name, state in states.items()
     ):
-        plain = {**plain, "crc32": callback_states._checksum(states)}
+        plain = {**plain, "crc32": thread._checksum(states)}
     packed: bytes = msgpack.packb(plain)
     return packed
 
 
 def states_bytes() -> bytes:
     with TemporaryDirectory() as folder:
-        callback_states.write(Path(folder, "states"), {"Counting": {"seen": 3}})
+        thread.write_states(Path(folder, "states"), {"Counting": {"seen": 3}})
         return Path(folder, "states").read_bytes()
 
 
@@ -192,7 +192,7 @@ FORMS = {
         ValueError,
     ),
     "callbacks.msgpack": Form(
-        states_bytes(), in_file(callback_states.read), ValueError, states_packed, unpacked
+        states_bytes(), in_file(thread.read_states), ValueError, states_packed, unpacked
     ),
     "tuner.pkl": Form(
         tuner_bytes(),

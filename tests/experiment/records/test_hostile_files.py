@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.callbacks import callback_states
+from holdfast.experiment.callbacks import thread
 from holdfast.experiment.doctor.storage import gather
 from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
@@ -362,13 +362,13 @@ def test_a_listing_that_names_what_is_elsewhere_is_refused() -> None:
 
 def test_the_states_of_callbacks_have_a_checksum(tmp_path: Path) -> None:
     path = tmp_path / "callbacks.msgpack"
-    callback_states.write(path, {"Counting": {"seen": 1}})
-    assert callback_states.load(callback_states.read(path)["Counting"]) == {"seen": 1}
+    thread.write_states(path, {"Counting": {"seen": 1}})
+    assert thread.load_state(thread.read_states(path)["Counting"]) == {"seen": 1}
     data = path.read_bytes()
     for at in range(len(data)):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises(ValueError, match=r".+"):
-            callback_states.read(path)
+            thread.read_states(path)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_states_of_callbacks_of_wrong_content_are_refused(tmp_path: Path, plain:
     path = tmp_path / "callbacks.msgpack"
     path.write_bytes(msgpack.packb(plain))
     with pytest.raises(ValueError, match=r".+"):
-        callback_states.read(path)
+        thread.read_states(path)
 
 
 def test_records_too_deep_for_their_reader_are_one_line(world: Path) -> None:

@@ -15,9 +15,8 @@ from holdfast.experiment.records.rows import (
     result_row,
     shown_config,
 )
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
-from holdfast.trial.trial import Place, Status, Trial, TrialSpec
+from holdfast.trial.trial import CheckpointRecord, Place, Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref
 
 NOON = 1_700_000_000.75

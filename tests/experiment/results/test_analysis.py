@@ -23,7 +23,7 @@ from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.ranking import analysed
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, load_experiment
 from holdfast.experiment.results.result_grid import ResultGrid
-from holdfast.experiment.user_objects.placeholders import StoredObject
+from holdfast.experiment.user_objects.stored_objects import StoredObject
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import segment_name

@@ -15,10 +15,8 @@ from holdfast.experiment.start.request import Request
 from holdfast.scheduler.policies.asha import MultiObjectiveASHAScheduler
 from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
 from holdfast.scheduler.searchers.searcher import Searcher
-from holdfast.trial.config import RunConfig
+from holdfast.trial.config import RunConfig, TuneConfig, checked_options
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.options import checked_options
-from holdfast.trial.tuning import TuneConfig
 from tests.rig.runs.recorded import RecordedExperiment
 
 GOALS = {"accuracy": "max", "time_s": "min"}

@@ -11,7 +11,7 @@ from pyarrow.fs import LocalFileSystem
 
 from holdfast.experiment.results.ranking import PandasMissing
 from holdfast.experiment.results.result import Result
-from holdfast.experiment.user_objects.placeholders import NamedObject, StoredObject
+from holdfast.experiment.user_objects.stored_objects import NamedObject, StoredObject
 from holdfast.scheduler.events import EndOrdered, Exited, Resumed
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import FailureConfig

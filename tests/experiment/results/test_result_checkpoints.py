@@ -15,9 +15,9 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.result import Result
 from holdfast.syncer.stores.location import Location
-from holdfast.trial.checkpoint import evolve_record
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import evolve_record
 from tests.experiment.results.reported import epochs, result_of
 from tests.experiment.results.reported import run as run
 from tests.rig.runs.recorded import RecordedExperiment

@@ -18,7 +18,7 @@ from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.result_grid import ResultGrid
-from holdfast.experiment.user_objects.placeholders import UsersValues
+from holdfast.experiment.user_objects.stored_objects import UsersValues
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import FailureConfig

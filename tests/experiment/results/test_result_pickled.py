@@ -14,7 +14,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast.experiment.results.result import Result
-from holdfast.experiment.user_objects.placeholders import NamedObject, StoredObject, UsersValues
+from holdfast.experiment.user_objects.stored_objects import NamedObject, StoredObject, UsersValues
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.errors import InvalidLocation
 from holdfast.syncer.stores.location import Location

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.start.changed_code import change_notice, retried
+from holdfast.experiment.start.extension import change_notice, retried
+from holdfast.trial.config import ResumeConfig
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import ResumeConfig
 
 DONE, FAILED, QUEUED = Status.TERMINATED, Status.ERROR, Status.PENDING
 PLAIN, RETRIES = ResumeConfig(), ResumeConfig(errored="restart")

@@ -7,7 +7,7 @@ import pytest
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.progress.wording import room_notice
-from holdfast.experiment.start.machines import capacity_of, check_resources, sync_of
+from holdfast.experiment.start.planning import capacity_of, check_resources, sync_of
 from holdfast.runtime.engines.engine import Engine, Offer
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import ExperimentSpec

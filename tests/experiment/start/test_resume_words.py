@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.start.resume_words import resuming
+from holdfast.experiment.start.restoring import resuming
+from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.tuning import ResumeConfig
 
 SKIPPED = ResumeConfig(unfinished="skip")
 

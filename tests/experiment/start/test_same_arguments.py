@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.start.resume_checks import differing_arguments, ignored_arguments
+from holdfast.experiment.start.restoring import differing_arguments, ignored_arguments
 from holdfast.tune.schedulers import (
     PB2,
     ASHAScheduler,

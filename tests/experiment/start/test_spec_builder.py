@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.experiment.start.spec_builder import seed_of
+from holdfast.experiment.start.request import seed_of
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator
 
 

@@ -14,9 +14,8 @@ from holdfast.experiment.trackers.delivery import (
     reached,
 )
 from holdfast.scheduler.events import Suggested
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.events import Reported, Started
-from holdfast.trial.trial import Place, Status, Trial, TrialSpec
+from holdfast.trial.trial import CheckpointRecord, Place, Status, Trial, TrialSpec
 
 SPEC = TrialSpec(trial_id="a_0", index=0, name="train_a_0", dirname="d", config={})
 PENDING = Trial(spec=SPEC)

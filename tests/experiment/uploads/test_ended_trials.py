@@ -11,8 +11,8 @@ from holdfast.experiment.uploads import uploads
 from holdfast.experiment.uploads.uploads import EndedTrials
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Position
+from holdfast.trial.config import ResumeType
 from holdfast.trial.events import Committed
-from holdfast.trial.tuning import ResumeType
 from tests.rig.runs.recorded import RecordedExperiment
 
 

@@ -16,10 +16,9 @@ from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import Position
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
-from holdfast.trial.trial import TrialSpec
+from holdfast.trial.trial import CheckpointRecord, TrialSpec
 
 pytestmark = pytest.mark.anyio
 

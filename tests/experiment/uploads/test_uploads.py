@@ -20,10 +20,9 @@ from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal, Position
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import CheckpointRecord, CheckpointUploadMode, Trial, TrialSpec
 from tests.rig.free_tasks import free_tasks
 
 pytestmark = pytest.mark.anyio

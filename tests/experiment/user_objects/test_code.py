@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.user_objects.code import (
+from holdfast.experiment.user_objects.tuner_file import (
     differ,
     digest_of,
     has_changed_in,

@@ -18,7 +18,7 @@ from holdfast.runtime.stopped import Watched
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.trial import CheckpointRecord
 
 WHOLE = {"index": 0, "iteration": 1, "attempt": 1, "files": 1, "size_bytes": 1,
          "time_total_s": 0.1, "upload": "ASYNC"}  # fmt: skip

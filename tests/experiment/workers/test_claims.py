@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.claims import AttemptOver, AttemptRaised, WorkerReport
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.errors import Failure
+from holdfast.trial.trial import CheckpointRecord, CheckpointUploadMode
 
 CHECKPOINT = CheckpointRecord(
     index=3, iteration=7, attempt=1, files=2, size_bytes=4096, upload=CheckpointUploadMode.SYNC

@@ -12,8 +12,8 @@ from holdfast.experiment.workers import group as worker_group
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import Raised
-from holdfast.trial.checkpoint import Validation
 from holdfast.trial.events import Reported
+from holdfast.trial.trial import Validation
 from tests.experiment.workers.ranks import WHOLE, Desk
 from tests.experiment.workers.ranks import group as group
 from tests.experiment.workers.ranks import host as host

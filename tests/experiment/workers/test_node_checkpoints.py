@@ -18,11 +18,17 @@ from holdfast.experiment.workers.start_checkpoints import (
 )
 from holdfast.scheduler.effects import Launch
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.resources import Allocation, Place
-from holdfast.trial.trial import Origin, Status, Trial, TrialSpec
+from holdfast.trial.trial import (
+    CheckpointRecord,
+    CheckpointUploadMode,
+    Origin,
+    Status,
+    Trial,
+    TrialSpec,
+)
 from tests.rig.nodes.keepers import KeptRun, kept_run
 from tests.rig.storage.stores import MemoryStore
 from tests.rig.storage.stores import Place as StoragePlace

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.start.resume_checks import check_limit, fixed_differences
+from holdfast.experiment.start.restoring import check_limit, fixed_differences
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.journal.journal import Journal, read_segment
 from holdfast.train import DataParallelTrainer, ScalingConfig, get_checkpoint, report

@@ -152,7 +152,7 @@ class TestAResumeOfARunThatEnforcedMemory:
     @pytest.fixture
     def path(self, fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         """A run with an unfinished trial, on a machine that allows the limit."""
-        monkeypatch.setattr("holdfast.experiment.start.machines.prepare", lambda: None)
+        monkeypatch.setattr("holdfast.experiment.start.planning.prepare", lambda: None)
         monkeypatch.setenv("HOLDFAST_ENFORCE_MEMORY", "1")
         results = fit(fails_once, {"marker": str(tmp_path / "marker")}, verbose=1)
         assert results.num_errors == 1
@@ -162,7 +162,7 @@ class TestAResumeOfARunThatEnforcedMemory:
     def test_says_where_it_cannot_enforce_it(
         self, path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr("holdfast.experiment.start.machines.prepare", refuses)
+        monkeypatch.setattr("holdfast.experiment.start.planning.prepare", refuses)
         tune.Tuner.restore(path, restart_errored=True).fit()
         said = capsys.readouterr().err
         assert "from now on they can: the resource memory cannot be enforced: no reason" in said
@@ -187,7 +187,7 @@ def test_what_cannot_be_enforced_is_refused_before_the_first_trial(
     fit: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOLDFAST_ENFORCE_MEMORY", "1")
-    monkeypatch.setattr("holdfast.experiment.start.machines.prepare", refuses)
+    monkeypatch.setattr("holdfast.experiment.start.planning.prepare", refuses)
     with pytest.raises(InvalidConfig, match="cannot be enforced: no reason"):
         fit(hungry, {"bytes": 1}, name="never")
     assert not list(tmp_path.glob("results/never/hungry*"))

@@ -17,7 +17,7 @@ from holdfast import tune
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.results.read_experiment import load_experiment
-from holdfast.experiment.user_objects.placeholders import NamedObject, StoredObject
+from holdfast.experiment.user_objects.stored_objects import NamedObject, StoredObject
 from holdfast.text.values import format_value
 from holdfast.trial.errors import InvalidConfig
 

@@ -25,11 +25,10 @@ from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.stores.location import Location
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Committed, Reported, Returned, Started
 from holdfast.trial.resources import NodeKind
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import CheckpointRecord, Trial, TrialSpec, checkpoint_dirname
 
 _BEGAN = 1_700_000_000.0
 _TRACEBACK = """Traceback (most recent call last):

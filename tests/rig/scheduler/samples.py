@@ -48,8 +48,7 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
 )
 from holdfast.testing.rehearsal import experiment_spec, failure, trial_spec
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.config import CheckpointConfig, FailureConfig, ResumeType
 from holdfast.trial.events import (
     Adopted,
     Changed,
@@ -79,8 +78,16 @@ from holdfast.trial.events import (
     Unread,
 )
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory, Usage
-from holdfast.trial.trial import Origin, Place, RungVisit, Status, Stop, StopReason, Trial
-from holdfast.trial.tuning import ResumeType
+from holdfast.trial.trial import (
+    CheckpointRecord,
+    Origin,
+    Place,
+    RungVisit,
+    Status,
+    Stop,
+    StopReason,
+    Trial,
+)
 from holdfast.trial.values import Opaque, Ref
 
 BUNDLES = PlacementGroupFactory([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}], strategy="SPREAD")

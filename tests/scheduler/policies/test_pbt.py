@@ -12,10 +12,10 @@ from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import CloneTrial, Decision, SaveTrial
 from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
 from holdfast.simulate import simulate
+from holdfast.trial.config import TuneConfig
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.space import choice, grid_search, loguniform, uniform
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import TuneConfig
 from holdfast.tune.search.bohb import TuneBOHB
 from tests.scheduler.policies.population import Play
 

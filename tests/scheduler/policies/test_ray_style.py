@@ -12,9 +12,9 @@ from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_o
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler, View
 from holdfast.simulate.study import simulate
 from holdfast.testing.rehearsal import Rehearsal
+from holdfast.trial.config import TuneConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import TuneConfig
 from holdfast.tune.schedulers import (
     PB2,
     ASHAScheduler,

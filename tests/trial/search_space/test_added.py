@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.schema import DEEPEST
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.search_space.added import added_variant, checked_config, chosen_of
+from holdfast.trial.search_space.spaces import added_variant, checked_config, chosen_of
 from holdfast.tune import choice, grid_search, loguniform, sample_from, uniform
 
 

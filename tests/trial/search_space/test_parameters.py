@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import tune
-from holdfast.trial.domains import Float, Integer
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Parameters
+from holdfast.trial.space import Float, Integer
 from holdfast.trial.values import Ref, fold_values
 
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.description import changes, describe, differences
 from holdfast.trial.search_space.variants import Space, Variant
 from holdfast.trial.space import (
+    Domain,
     choice,
     grid_search,
     has_user_code,

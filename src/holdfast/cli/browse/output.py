@@ -27,8 +27,7 @@ from holdfast.experiment.progress.trial_table import fitted_table
 from holdfast.experiment.progress.wording import best_text, hidden_text, left_out_text, retry_way
 from holdfast.experiment.results.pareto import front_text, goals_text
 from holdfast.experiment.results.trial_count import has_rest
-from holdfast.experiment.user_objects.code import recorded_code
-from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.experiment.user_objects.tuner_file import TunerFile, recorded_code
 from holdfast.names import printable
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine

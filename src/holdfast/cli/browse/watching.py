@@ -14,7 +14,7 @@ from holdfast.cli.printing import INTERRUPTED, SOUND, collected, complain, json_
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import experiment_as_json, overview
 from holdfast.experiment.browse.watching import View, Watcher
-from holdfast.trial.readable import finite
+from holdfast.trial.values import finite
 
 # Lines of a view besides the rows of its table.
 _AROUND = 14

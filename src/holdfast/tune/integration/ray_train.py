@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-from holdfast.experiment.callbacks.user_callback import TrainRunContext, UserCallback
+from holdfast.experiment.callbacks.callback import TrainRunContext, UserCallback
 from holdfast.experiment.worker.context import report
 from holdfast.experiment.worker.session import TrialStopped, running
 from holdfast.runtime.process_control import STOP

@@ -13,9 +13,9 @@ from holdfast.described import Construction
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.cube import bounds
 from holdfast.scheduler.searchers.searcher import FINISHED
-from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.space import Categorical, Float, Integer, Normal
 from holdfast.tune.search.ax_space import read_client, read_entries
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import RebuiltStudy, one_thread, one_torch_thread

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.foreign import is_of
-from holdfast.trial.domains import Categorical, Float, Integer
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Parameter
+from holdfast.trial.space import Categorical, Float, Integer
 from holdfast.trial.values import unwrap_scalar
 from holdfast.tune.search.flat_parameters import FlatParameters, fixed
 

@@ -13,10 +13,9 @@ from holdfast.lazy import Framework
 from holdfast.plain_numbers import is_number
 from holdfast.scheduler.searchers.cube import place, value_at
 from holdfast.scheduler.searchers.searcher import FINISHED
-from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, inside
-from holdfast.trial.space import choice, is_grid, randint, uniform
+from holdfast.trial.space import Categorical, choice, is_grid, randint, uniform
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import RebuiltStudy, one_thread
 from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal

@@ -11,9 +11,9 @@ from typing import Any, Final
 from holdfast.dataclass import dataclass
 from holdfast.foreign import is_of
 from holdfast.scheduler.searchers.cube import Density, Vector, place, value_at, varied
-from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameters
+from holdfast.trial.space import Categorical, Float, Integer, Normal
 from holdfast.trial.values import unwrap_scalar
 from holdfast.tune.search.flat_parameters import DependentParameter, FlatParameters, fixed
 from holdfast.tune.search.library import LibrarySearch

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.domains import Categorical, same
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import (
     Assignment,
@@ -15,6 +14,7 @@ from holdfast.trial.search_space.parameters import (
     Same,
     inside,
 )
+from holdfast.trial.space import Categorical, same
 from holdfast.trial.values import unwrap_scalar
 
 

@@ -10,9 +10,9 @@ from holdfast.foreign import is_of
 from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.cube import bounds
-from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.space import Categorical, Float, Integer, Normal
 from holdfast.tune.search.flat_parameters import FlatParameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import (

@@ -11,9 +11,9 @@ from typing import Any
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.cube import bounds, varied
 from holdfast.scheduler.searchers.searcher import Searcher
-from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.space import Categorical, Float, Integer, Normal
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal, Study
 

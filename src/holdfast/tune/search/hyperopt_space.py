@@ -18,7 +18,6 @@ from hyperopt.pyll import Apply, Literal, as_apply, clone, dfs, rec_eval
 from hyperopt.pyll.stochastic import sample
 
 from holdfast.plain_numbers import is_number
-from holdfast.trial.domains import Categorical, Domain, Function
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import (
     Assignment,
@@ -28,7 +27,7 @@ from holdfast.trial.search_space.parameters import (
     items_of,
     keys_of,
 )
-from holdfast.trial.space import is_grid
+from holdfast.trial.space import Categorical, Domain, Function, is_grid
 from holdfast.trial.values import unwrap_scalar
 
 _LABELLED: Final = "hyperopt_param"

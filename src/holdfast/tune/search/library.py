@@ -18,11 +18,10 @@ from holdfast.dataclass import dataclass
 from holdfast.described import Call, Construction
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
-from holdfast.trial.absent import has_metric, near_text
-from holdfast.trial.domains import Categorical, same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
+from holdfast.trial.metrics import has_metric, near_text
 from holdfast.trial.search_space.parameters import Assignment, Parameters, inside
-from holdfast.trial.space import check_called
+from holdfast.trial.space import Categorical, check_called, same
 from holdfast.tune.search.saved_search import EndedTrial, SavedSearch, parsed, written
 from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal, Study
 

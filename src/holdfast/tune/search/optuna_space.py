@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from holdfast.foreign import is_of
-from holdfast.trial.domains import Categorical, Float, Integer, same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import (
     Assignment,
@@ -17,6 +16,7 @@ from holdfast.trial.search_space.parameters import (
     Same,
     inside,
 )
+from holdfast.trial.space import Categorical, Float, Integer, same
 from holdfast.trial.values import spread
 from holdfast.tune.search.flat_parameters import nested
 

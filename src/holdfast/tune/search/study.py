@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.plain_numbers import is_number
+from holdfast.trial.metrics import lookup
 from holdfast.trial.search_space.parameters import Assignment, Same
-from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
 
 Losses = tuple[float, ...]

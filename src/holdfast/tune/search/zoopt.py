@@ -9,10 +9,9 @@ from holdfast.dataclass import dataclass
 from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.cube import place, value_at
-from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, inside
-from holdfast.trial.space import choice, is_grid, quniform, randint, uniform
+from holdfast.trial.space import Categorical, choice, is_grid, quniform, randint, uniform
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import RebuiltStudy
 from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal

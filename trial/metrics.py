@@ -1,12 +1,13 @@
-"""Messages about metric names: a setting names a metric that no report has, or the reverse."""
+"""Metrics by their names: values in a row, and messages about names that no report has."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
-from holdfast.trial.stopper import lookup
+Mode = Literal["max", "min"]
+MODES: tuple[str, ...] = get_args(Mode)
 
 _SHOWN_NEAR = 3
 # Lower than difflib's default, so that `acc` suggests `accuracy`.
@@ -21,6 +22,32 @@ UNNAMED = "_metric"
 OVERRULED = ("training_iteration", "trial_id")
 # Every row that users see has these; the metrics have them only if the user reports them.
 _IN_EVERY_ROW = frozenset({"done", "should_checkpoint"})
+
+
+def reaches(row: Mapping[str, Any], criteria: Mapping[str, float]) -> str | None:
+    """The first key of `criteria` whose bound `row` has reached; None if there is none.
+
+    A number is reached when `row[key] >= bound`, True by a true value.
+    """
+    for key, bound in criteria.items():
+        value = lookup(row, key)
+        if not isinstance(value, (int, float)):
+            continue
+        if (bool(value) is bound) if isinstance(bound, bool) else value >= bound:
+            return key
+    return None
+
+
+def lookup(row: Mapping[str, Any], key: str) -> Any:
+    """`row[key]`, or the nested value that `a/b` names; None if it is missing."""
+    if key in row:
+        return row[key]
+    value: Any = row
+    for part in key.split("/"):
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value
 
 
 def has_metric(row: Mapping[str, Any], name: str) -> bool:
