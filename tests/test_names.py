@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.experiment.folder import layout
 from holdfast.names import UnsafeName, folder_name, inner_path, plain_name, printable, shown
-from holdfast.syncer.artifacts.plan import ENDED_NAME, INDEX_NAME, LISTING_NAME
+from holdfast.syncer.artifacts.settings import ENDED_NAME, INDEX_NAME, LISTING_NAME
 from holdfast.syncer.files.tree import MANIFEST_NAME
 
 HOSTILE = st.text(st.sampled_from("./\\ab\0\n\x1b~ \u202e\ud800-"), max_size=12)

@@ -14,15 +14,21 @@ LOOSE = {
     ("syncer/stores/owned_store.py", "_look_ahead"): (
         "OwnedStore.close cancels it and waits; the store outlives no uploader"
     ),
-    ("syncer/stores/probing.py", "_write_once"): "four puts that race, under the check's deadline",
+    (
+        "syncer/stores/preflight.py",
+        "_write_once",
+    ): "four puts that race, under the check's deadline",
 }
 
 # Calls in threads that Python waits for at its exit, however long they take.
 JOINED = {
     ("runtime/engines/ray_client.py", "_call"): "in a process that ends without it, by os._exit",
     ("syncer/stores/local.py", "_call"): "in the uploader's process, killed if it hangs",
-    ("syncer/stores/probing.py", "_read"): "of a file in the script's own temporary folder",
-    ("syncer/stores/probing.py", "_write_large"): "of a file in the script's own temporary folder",
+    ("syncer/stores/preflight.py", "_read"): "of a file in the script's own temporary folder",
+    (
+        "syncer/stores/preflight.py",
+        "_write_large",
+    ): "of a file in the script's own temporary folder",
     ("syncer/stores/s3/body.py", "md5_of"): "it hashes one part that is in memory",
     ("syncer/stores/s3/body.py", "read_source"): "in the uploader's process, killed if it hangs",
 }

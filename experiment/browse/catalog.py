@@ -23,9 +23,8 @@ from holdfast.experiment.results.trial_count import not_created
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import redact
 from holdfast.syncer.files.tree import bytes_below
-from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.place import in_uri
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.stores.location import Location, in_uri
+from holdfast.syncer.uploader.lock import current_holder
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Status
 

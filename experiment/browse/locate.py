@@ -38,7 +38,7 @@ from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.uploader.lock import current_holder
 from holdfast.trial.errors import TuneError
 
 _LEVELS = 2  # <experiment>/<trial>/<checkpoint>

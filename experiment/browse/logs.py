@@ -20,7 +20,7 @@ from holdfast.experiment.records.mirror_note import read_mirror
 from holdfast.names import listed
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.download import with_store
-from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.files.tree import open_regular
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 

@@ -27,8 +27,7 @@ from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.names import listed
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.place import default_storage
+from holdfast.syncer.stores.location import Location, default_storage
 from holdfast.trial.errors import InvalidConfig
 
 _SHOWN = 3

@@ -30,13 +30,12 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import redact
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.tree import CLAIMS, bytes_below
-from holdfast.syncer.journal.head import is_segment
 from holdfast.syncer.journal.journal import segments
-from holdfast.syncer.stores.claim import Claim
+from holdfast.syncer.journal.stretches import is_segment
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import Claim
 from holdfast.syncer.stores.store import ObjectInfo
-from holdfast.syncer.uploader.lock import Locked
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.uploader.lock import Locked, current_holder
 from holdfast.text.values import duration
 from holdfast.trees import refuse_mounts
 from holdfast.trial.errors import InvalidConfig, TuneError

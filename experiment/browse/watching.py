@@ -13,7 +13,7 @@ from holdfast.experiment.results.read_experiment import RunStarts
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.journal.stretches import segment_size
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.uploader.lock import current_holder
 
 # A look at this machine costs some 10 ms with a few trials, and 1 s with 10,000.
 _HERE_S = 1.0

@@ -27,7 +27,7 @@ from holdfast.forked import children_end_here
 from holdfast.names import shown
 from holdfast.scheduler.events import Event, Exited, Raised, Suggested
 from holdfast.syncer.files.durable import write_atomic
-from holdfast.syncer.stores.plain_files import read_small
+from holdfast.syncer.stores.store import read_small
 from holdfast.text.errors import named
 from holdfast.trial.errors import Failure, TuneError, lost_worker
 from holdfast.trial.trial import Trial

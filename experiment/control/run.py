@@ -53,7 +53,7 @@ from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, StopperAnswered
 from holdfast.scheduler.placing import search_text
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.disk_deadline import wait_at_most
+from holdfast.syncer.files.durable import wait_at_most
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.errors import TuneError
 

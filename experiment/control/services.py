@@ -40,8 +40,8 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.journal.journal import Journal
-from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import Claim
 from holdfast.syncer.uploader.process import main as keep
 from holdfast.text.values import counted
 from holdfast.trial.errors import TuneError

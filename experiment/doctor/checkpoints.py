@@ -12,7 +12,7 @@ from holdfast.experiment.doctor.replayed import ReplayedExperiment
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import broken, changed_checkpoint
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.files.tree import is_ours
 from holdfast.trial.trial import CheckpointRecord, Trial, checkpoint_number
 

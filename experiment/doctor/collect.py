@@ -19,12 +19,10 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.tree import MANIFEST_NAME
-from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import OwnedStore
+from holdfast.syncer.stores.owned_store import Claim, OwnedStore
 from holdfast.syncer.stores.store import Store
-from holdfast.syncer.uploader.lock import Locked
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.uploader.lock import Locked, current_holder
 from holdfast.text.values import size
 from holdfast.trees import delete_tree, refuse_mounts
 

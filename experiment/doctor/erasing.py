@@ -19,9 +19,8 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError, os_errors
 from holdfast.syncer.files.durable import fsync_dir
 from holdfast.syncer.files.tree import CLAIMS
-from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import OwnedStore
+from holdfast.syncer.stores.owned_store import Claim, OwnedStore
 from holdfast.syncer.stores.store import Store
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trees import delete_tree, refuse_mounts

@@ -21,7 +21,7 @@ from holdfast.syncer.journal.stretches import (
     stretch_name,
     stretch_of,
 )
-from holdfast.syncer.stores.claim import Claim
+from holdfast.syncer.stores.owned_store import Claim
 from holdfast.text.values import size
 
 PREFIX = "storage: "

@@ -15,7 +15,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.probing import LARGE_BYTES, ProbeOutcome, Step, probe
+from holdfast.syncer.stores.preflight import LARGE_BYTES, ProbeOutcome, Step, probe
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.text.values import size
 

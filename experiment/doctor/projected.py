@@ -33,9 +33,8 @@ from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.records.rows import encode, params_text, shown_config
 from holdfast.experiment.records.snapshots import Snapshot
 from holdfast.names import printable
-from holdfast.syncer.files.regular import open_regular
-from holdfast.syncer.files.tree import bytes_below
-from holdfast.syncer.stores.plain_files import parse_json, read_small
+from holdfast.syncer.files.tree import bytes_below, open_regular
+from holdfast.syncer.stores.store import parse_json, read_small
 from holdfast.trial.trial import Status, Trial
 
 _MOST_BYTES = 1 << 33

@@ -32,10 +32,10 @@ from holdfast.scheduler.codec import recalled
 from holdfast.scheduler.machine import Machine
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.files.durable import make_folder, write_atomic
-from holdfast.syncer.files.regular import open_regular, read_regular
-from holdfast.syncer.journal.cutting import name_aside
+from holdfast.syncer.files.tree import open_regular, read_regular
 from holdfast.syncer.journal.journal import (
     MAGIC,
+    name_aside,
     read,
     read_segment,
     segment_name,

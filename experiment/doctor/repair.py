@@ -34,9 +34,8 @@ from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
-from holdfast.syncer.files.regular import read_regular
-from holdfast.syncer.journal.cutting import cut_off
-from holdfast.syncer.journal.journal import Journal, segment_name, segments
+from holdfast.syncer.files.tree import read_regular
+from holdfast.syncer.journal.journal import Journal, cut_off, segment_name, segments
 from holdfast.syncer.journal.stretches import Stretch, stretch_of
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store, check_key, for_each

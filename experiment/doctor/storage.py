@@ -20,12 +20,16 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.manifest import Manifest
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageRefused
 from holdfast.syncer.files.tree import MANIFEST_NAME
-from holdfast.syncer.journal.head import HEAD_BYTES, parse_head
-from holdfast.syncer.journal.stretches import join_stretches, read_stretch, stretch_of
-from holdfast.syncer.stores.claim import Claim
+from holdfast.syncer.journal.stretches import (
+    HEAD_BYTES,
+    join_stretches,
+    parse_head,
+    read_stretch,
+    stretch_of,
+)
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import read_object
-from holdfast.syncer.stores.store import ObjectInfo, Store, for_each
+from holdfast.syncer.stores.owned_store import Claim
+from holdfast.syncer.stores.store import ObjectInfo, Store, for_each, read_object
 
 _AT_ONCE = 16
 

@@ -23,7 +23,7 @@ from holdfast.experiment.results.read_experiment import (
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import read_note
+from holdfast.syncer.stores.store import read_note
 from holdfast.trial.errors import TuneError
 
 

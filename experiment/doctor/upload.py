@@ -35,9 +35,8 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.journal.journal import MAGIC, Journal, Position
-from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import OwnedStore
+from holdfast.syncer.stores.owned_store import Claim, OwnedStore
 from holdfast.syncer.stores.store import for_each
 from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.trial.errors import TuneError

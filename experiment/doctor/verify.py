@@ -13,7 +13,7 @@ from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import LOCK, MIRROR_OF
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.uploader.lock import current_holder
 
 
 class Depth(StrEnum):

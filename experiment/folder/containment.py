@@ -26,7 +26,7 @@ from holdfast.experiment.folder.layout import (
 )
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.artifacts.plan import ENDED_NAME, INDEX_NAME
+from holdfast.syncer.artifacts.settings import ENDED_NAME, INDEX_NAME
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
 

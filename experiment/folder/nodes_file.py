@@ -18,7 +18,7 @@ from holdfast.schema import Count, Moment, PlainName, UnreadableRecord, decode, 
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import replace_file
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.syncer.stores.store import parse_table, read_small
 
 _FORMAT = 1
 _EVERY_S = 5.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.plain_numbers import is_number
 from holdfast.schema import check_table
-from holdfast.syncer.stores.plain_files import parse_table
+from holdfast.syncer.stores.store import parse_table
 from holdfast.trial.errors import TuneError
 from holdfast.trial.metrics import lookup
 

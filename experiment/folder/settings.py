@@ -1,9 +1,9 @@
 """The settings of a run, from environment variables.
 
 Some are read elsewhere too, where no run exists or this room is out of reach: `RAY_STORAGE` and
-`RAY_AIR_LOCAL_CACHE_DIR` by `syncer/stores/place.py` and the completion of the command,
+`RAY_AIR_LOCAL_CACHE_DIR` by `syncer/stores/location.py` and the completion of the command,
 `HOLDFAST_OBJECTS_DIR` by `runtime/objects/object_folder.py`, and `HOLDFAST_DISK_DEADLINE_S` by
-processes that inherit it (`syncer/files/disk_deadline.py`). docs/layout.md lists them all.
+processes that inherit it (`syncer/files/durable.py`). docs/layout.md lists them all.
 """
 
 from __future__ import annotations

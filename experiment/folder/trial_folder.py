@@ -22,12 +22,11 @@ from holdfast.experiment.folder.row_lines import Row, RowLines, damaged_end, dec
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.reading import is_whole
 from holdfast.syncer.errors import StorageUnavailable, redact
-from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.files.threads import call_and_wait
-from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, is_ours
+from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, is_ours, open_regular
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import read_small
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.stores.store import read_small
+from holdfast.syncer.uploader.lock import current_holder
 from holdfast.trial.trial import TrialSpec
 
 R = TypeVar("R")

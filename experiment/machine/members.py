@@ -29,9 +29,9 @@ from holdfast.forked import close_in_children
 from holdfast.names import printable
 from holdfast.schema import Count, UnreadableRecord, decode, to_fields
 from holdfast.syncer.files.durable import replace_file
-from holdfast.syncer.files.regular import is_at
-from holdfast.syncer.stores.plain_files import parse_table, read_small
-from holdfast.syncer.uploader.lock_holder import Holder
+from holdfast.syncer.files.tree import is_at
+from holdfast.syncer.stores.store import parse_table, read_small
+from holdfast.syncer.uploader.lock import Holder
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import Amounts
 

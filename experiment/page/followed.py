@@ -36,7 +36,7 @@ from holdfast.experiment.results.read_experiment import KeptRecords
 from holdfast.experiment.steering.client import why_not
 from holdfast.names import shown
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.files.inside import open_inside
+from holdfast.syncer.files.tree import open_inside
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial

@@ -30,11 +30,10 @@ from holdfast.syncer.journal.journal import (
     segment_name,
     segments,
 )
-from holdfast.syncer.journal.reading import begins_at
-from holdfast.syncer.journal.segment import takeovers
+from holdfast.syncer.journal.segment import begins_at, takeovers
 from holdfast.syncer.journal.stretches import SegmentFile, segment_size
 from holdfast.syncer.stores.store import ObjectInfo
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.uploader.lock import current_holder
 
 # How often the lock is asked whether a process runs the experiment.
 _HOLDER_S: Final = 2.0

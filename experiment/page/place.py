@@ -44,7 +44,7 @@ from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.uploader.lock import current_holder
 from holdfast.trial.errors import TuneError
 
 _FINAL: Final = ("TERMINATED", "ERROR")

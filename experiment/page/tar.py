@@ -20,8 +20,7 @@ from holdfast.experiment.page.trial_files import (
 )
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import reading
-from holdfast.syncer.files.inside import folder_inside, folder_within
-from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME, folder_inside, folder_within
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.trial import CheckpointRecord, Trial
 

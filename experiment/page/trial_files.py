@@ -25,12 +25,16 @@ from holdfast.experiment.folder.layout import (
     of_rank_0,
 )
 from holdfast.experiment.folder.trial_folder import read_from
-from holdfast.syncer.artifacts.plan import INDEX_NAME, LISTING_NAME
+from holdfast.syncer.artifacts.settings import INDEX_NAME, LISTING_NAME
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.files.durable import is_leftover
-from holdfast.syncer.files.inside import folder_inside, folder_within, open_inside
-from holdfast.syncer.files.regular import NotRegular
-from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import (
+    MANIFEST_NAME,
+    NotRegular,
+    folder_inside,
+    folder_within,
+    open_inside,
+)
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial

@@ -33,7 +33,7 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.state import ranked
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.files.inside import open_inside
+from holdfast.syncer.files.tree import open_inside
 from holdfast.text.trials import unread_text
 from holdfast.trial.trial import CheckpointRecord, Trial
 from holdfast.trial.values import readable

@@ -22,7 +22,7 @@ from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.records.file_notes import Written
 from holdfast.experiment.records.rows import flatten_row
 from holdfast.syncer.files.durable import remove_file, replace_file
-from holdfast.syncer.files.regular import open_regular, regular_descriptor
+from holdfast.syncer.files.tree import open_regular, regular_descriptor
 
 # This many cells of a table may be rewritten for new columns without limit (0.2 s); at most this
 # many are held in memory (55 MB).

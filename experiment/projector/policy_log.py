@@ -21,7 +21,7 @@ from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import CloneTrial, Decision
 from holdfast.syncer.files.durable import remove_file, replace_file
-from holdfast.syncer.files.regular import read_regular
+from holdfast.syncer.files.tree import read_regular
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Origin
 

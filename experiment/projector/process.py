@@ -14,7 +14,7 @@ from holdfast.experiment.projector.projector import ProjectorSettings
 from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.warm.left_sockets import remove_left
-from holdfast.syncer.files.disk_deadline import wait_at_most
+from holdfast.syncer.files.durable import wait_at_most
 from holdfast.syncer.uploader.lock import LockLost, check_ownership
 
 _NICE = 10

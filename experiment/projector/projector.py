@@ -26,7 +26,7 @@ from holdfast.experiment.records.fold import Fold, subject_of
 from holdfast.experiment.records.snapshots import Snapshot, load_newest_snapshot, write_snapshot
 from holdfast.scheduler.events import Event, Recalled
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.trial.trial import Trial

@@ -48,7 +48,7 @@ from holdfast.experiment.records.unrecorded_files import errors_until, rows_unti
 from holdfast.scheduler.events import CheckpointLost, Event, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
-from holdfast.syncer.files.regular import NotRegular, read_regular
+from holdfast.syncer.files.tree import NotRegular, read_regular
 from holdfast.trees import try_to_delete
 from holdfast.trial.events import Committed, ConstraintViolated, Measured, Reported, Saved, Started
 from holdfast.trial.trial import Status, Trial, TrialSpec

@@ -17,7 +17,7 @@ from typing import Self
 
 from holdfast.dataclass import dataclass
 from holdfast.schema import Count, PlainName, UnreadableRecord, decode, to_fields
-from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.syncer.stores.store import parse_table, read_small
 
 # The variable that has the file's name. It is empty in workers: a fit() of a trial is not a job's.
 JOB = "HOLDFAST_JOB"

@@ -27,7 +27,7 @@ from holdfast.experiment.machine.members import is_locked
 from holdfast.experiment.queue.job import FORMAT, Job, State
 from holdfast.schema import UnreadableRecord, decode, to_fields
 from holdfast.syncer.files.durable import write_atomic
-from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.syncer.stores.store import parse_table, read_small
 from holdfast.trial.errors import InvalidConfig
 
 FOLDER = "HOLDFAST_QUEUE"

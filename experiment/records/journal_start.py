@@ -27,7 +27,7 @@ from holdfast.scheduler.events import (
     Recalled,
     SamplesAdded,
 )
-from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.files.tree import open_regular
 from holdfast.syncer.journal.journal import MAGIC, Position, read_segment, segment_name, segments
 from holdfast.syncer.journal.segment import check_magic, is_torn, takeover_of, takeovers
 from holdfast.trial.errors import InvalidConfig, TuneError

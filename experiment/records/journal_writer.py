@@ -19,7 +19,7 @@ from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.disk_deadline import silent_for
+from holdfast.syncer.files.durable import silent_for
 from holdfast.syncer.journal.journal import START, Journal, Position, Unsynced, segment_name
 
 # How long the projector collects rows before it writes them, the delay for readers of result.json;

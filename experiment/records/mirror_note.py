@@ -16,7 +16,7 @@ from holdfast.names import printable
 from holdfast.syncer.errors import InvalidLocation
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import NOTE_BYTES, parse_table, read_note, read_small
+from holdfast.syncer.stores.store import NOTE_BYTES, parse_table, read_note, read_small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,7 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files.durable import make_folder
-from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.place import from_uri, in_uri
+from holdfast.syncer.stores.location import Location, from_uri, in_uri
 from holdfast.syncer.stores.preflight import preflight, when_ready
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig

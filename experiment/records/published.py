@@ -23,13 +23,20 @@ from holdfast.experiment.records.mirror_note import mark
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.files.durable import make_folder, unique, write_atomic
-from holdfast.syncer.files.regular import read_regular
-from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head, stretches_of
+from holdfast.syncer.files.tree import read_regular
 from holdfast.syncer.journal.journal import segments
-from holdfast.syncer.journal.stretches import Stretch, is_here, join_stretches, parse_stretch_name
+from holdfast.syncer.journal.stretches import (
+    HEAD_BYTES,
+    Stretch,
+    is_here,
+    is_segment,
+    join_stretches,
+    parse_head,
+    parse_stretch_name,
+    stretches_of,
+)
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import read_object
-from holdfast.syncer.stores.store import ObjectInfo, Store, for_each
+from holdfast.syncer.stores.store import ObjectInfo, Store, for_each, read_object
 from holdfast.syncer.uploader.lock import is_alive
 from holdfast.trees import try_to_delete
 

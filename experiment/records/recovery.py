@@ -17,7 +17,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, is_memoryless
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.files.tree import MANIFEST_NAME, walk
 from holdfast.syncer.journal.journal import Position, read, readable_end
 from holdfast.trial.errors import TuneError

@@ -14,9 +14,9 @@ from holdfast.experiment.records.event_codec import unpack
 from holdfast.experiment.records.journal_start import BEGINS
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.journal.journal import MAGIC, Position, read_segment, segment_name, segments
-from holdfast.syncer.journal.reading import begins_at
 from holdfast.syncer.journal.segment import (
     Takeover,
+    begins_at,
     is_torn,
     newest_takeover,
     takeovers,

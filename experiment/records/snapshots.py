@@ -37,9 +37,9 @@ from holdfast.schema import (
     to_fields,
 )
 from holdfast.syncer.files.durable import fsync_dir, fsync_path, replace_file, write_atomic
-from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.files.tree import open_regular
 from holdfast.syncer.journal.journal import Position, read_segment, segment_name
-from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.syncer.stores.store import parse_table, read_small
 from holdfast.trial.trial import Trial
 
 FORMAT = 1

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.files.tree import open_regular
 from holdfast.trial.trial import Trial
 
 _ENTRY = re.compile(rb"^Attempt (\d+) failed at ", re.MULTILINE)

@@ -25,7 +25,7 @@ from holdfast.experiment.user_objects.stored_objects import (
     config_without_code,
 )
 from holdfast.replaced import explained_attribute
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.uploader.lock import current_holder
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 

@@ -31,7 +31,7 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.journal.journal import Position, readable_end, segment_name, segments
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.syncer.uploader.lock import current_holder
 from holdfast.text.values import size
 from holdfast.trial.errors import TuneError
 

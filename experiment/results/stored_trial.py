@@ -17,7 +17,7 @@ from holdfast.experiment.records.rows import result_metrics, result_row
 from holdfast.experiment.user_objects.stored_objects import ResolveConfig, config_without_code
 from holdfast.schema import check_table
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.stores.plain_files import parse_table
+from holdfast.syncer.stores.store import parse_table
 from holdfast.trial.errors import Failure, FailureKind, TrialError
 from holdfast.trial.trial import Trial
 

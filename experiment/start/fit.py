@@ -64,8 +64,7 @@ from holdfast.forked import children_end_here
 from holdfast.runtime.errors import LaunchFailed, NoNodes
 from holdfast.scheduler.effects import Finish
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.files.disk_deadline import waiting_at_most
-from holdfast.syncer.files.durable import is_leftover, write_atomic
+from holdfast.syncer.files.durable import is_leftover, waiting_at_most, write_atomic
 from holdfast.syncer.files.threads import ThreadCall
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked

@@ -65,7 +65,7 @@ from holdfast.scheduler.nodes.offering import may_fit, offer_text
 from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_of
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.resuming import has_work, kept_ahead, written
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock

@@ -33,7 +33,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.files.durable import replace_file
 from holdfast.syncer.journal.journal import Position, segment_name
-from holdfast.syncer.stores.plain_files import read_json
+from holdfast.syncer.stores.store import read_json
 
 # A thousand rows of ten metrics; the batch is what a tracker sends in one request.
 _WINDOW_BYTES: Final = 1 << 18

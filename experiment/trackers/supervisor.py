@@ -24,7 +24,7 @@ from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.journal.journal import Position
-from holdfast.syncer.stores.plain_files import read_json
+from holdfast.syncer.stores.store import read_json
 from holdfast.trial.trial import Trial
 
 # How long a tracker process that gives up may take to report it on a busy machine. One that does

@@ -22,7 +22,7 @@ from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import Manifest
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.regular import read_regular
+from holdfast.syncer.files.tree import read_regular
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.events import Reported, Saved
 from holdfast.trial.trial import CheckpointRecord, Trial, checkpoint_dirname, checkpoint_number

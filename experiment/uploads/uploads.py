@@ -22,7 +22,7 @@ from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed

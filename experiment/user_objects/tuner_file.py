@@ -30,7 +30,7 @@ from holdfast.experiment.user_objects.stored_objects import (
     restored,
 )
 from holdfast.syncer.files.durable import write_atomic
-from holdfast.syncer.stores.plain_files import read_small
+from holdfast.syncer.stores.store import read_small
 from holdfast.text.errors import named
 from holdfast.trial.errors import TuneError
 

@@ -20,7 +20,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of, pickled_size
 from holdfast.forked import close_in_children
 from holdfast.runtime.objects import mapped, object_folder
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from holdfast.trial.errors import TuneError
 from holdfast.trial.space import Categorical, grid_values
 from holdfast.trial.values import Path, key_name

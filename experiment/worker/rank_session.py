@@ -15,8 +15,7 @@ from holdfast.experiment.worker.session import NotInTrial, Session, current
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Verdict
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.merge_ranks import facts_of, merge_parts, owners_of
-from holdfast.syncer.checkpoint.staging import stage
+from holdfast.syncer.checkpoint.staging import facts_of, merge_parts, owners_of, stage
 from holdfast.syncer.errors import DirectoryMissing, StorageError
 from holdfast.syncer.files.durable import put_aside, remove_tree
 from holdfast.syncer.files.tree import is_ours

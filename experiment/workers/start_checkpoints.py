@@ -27,8 +27,7 @@ from holdfast.scheduler.effects import Launch
 from holdfast.scheduler.events import Event, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import restarts
-from holdfast.syncer.checkpoint.clone import copy_checkpoint, put_in_place
-from holdfast.syncer.checkpoint.staging import Staged
+from holdfast.syncer.checkpoint.staging import Staged, copy_checkpoint, put_in_place
 from holdfast.syncer.errors import StorageError, StorageRefused, innermost
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import unique

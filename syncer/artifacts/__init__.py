@@ -1,6 +1,5 @@
-"""Copies the artifacts of trials to storage.
+"""Copies the artifacts of trials to storage, and back before a trial resumes on another machine.
 
-`plan.py` decides (pure), `scan.py` lists files, `mirror.py` uploads and deletes, `stored_index.py`
-knows what is in storage, and `restore_artifacts.py` downloads files before a trial resumes on
-another machine.
+`settings.py` decides, `scan.py` finds and reads files, `stored_index.py` knows what is in storage,
+and `mirror.py` uploads, deletes and downloads.
 """

@@ -2,15 +2,25 @@
 on request.
 
 Each call scans the folders (`scan.py`), compares them with their indexes (`stored_index.py`), lets
-`plan.py` decide what to send and remove, and does it, with a bounded number of files at once. An
-error with one file does not stop the others.
+`settings.py` decide what to send and remove, and does it, with a bounded number of files at once.
+An error with one file does not stop the others. `restore_artifacts` downloads the files of a trial
+that another machine has written.
+
+A run of 100,000 trials has 100,000 folders, and each has an index of its own. When a trial has
+ended, holdfast writes nothing more into its folder. So the folder is scanned once more, and then
+noted in one file (`EndedFolders`), with the controller's fingerprint of the trial. If the trial
+runs again, the fingerprint is another one, and the note no longer counts. Neither does it once
+another machine has owned the storage.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
@@ -18,19 +28,30 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts.ended_folders import EndedFolders
-from holdfast.syncer.artifacts.plan import (
+from holdfast.syncer.artifacts.scan import (
+    Scope,
+    StableRead,
+    all_folders,
+    checksum_of,
+    covers,
+    file_stat,
+    is_unchanged,
+    read_stable,
+    reason,
+    scan,
+)
+from holdfast.syncer.artifacts.settings import (
+    ENDED_NAME,
     LISTING_NAME,
     Changes,
     FolderScan,
     StoredFile,
+    UploaderSettings,
     changes,
+    folders_above,
     missing_in_storage,
     skipped_text,
 )
-from holdfast.syncer.artifacts.scan import Scope, all_folders, covers, reason, scan
-from holdfast.syncer.artifacts.settings import UploaderSettings
-from holdfast.syncer.artifacts.stable_read import StableRead, is_unchanged, read_stable
 from holdfast.syncer.artifacts.stored_index import (
     FolderIndex,
     ListedFile,
@@ -40,10 +61,98 @@ from holdfast.syncer.artifacts.stored_index import (
 )
 from holdfast.syncer.errors import NotStored, StorageRefused
 from holdfast.syncer.files import threads
-from holdfast.syncer.stores.claim import Claim
-from holdfast.syncer.stores.owned_store import OwnedStore, unconfirmed
+from holdfast.syncer.files.durable import TEMPORARY, replace_file, unique
+from holdfast.syncer.files.tree import regular_descriptor
+from holdfast.syncer.stores.owned_store import Claim, OwnedStore, unconfirmed
 from holdfast.syncer.stores.retry import StorageRetry
-from holdfast.syncer.stores.store import for_each
+from holdfast.syncer.stores.store import ObjectInfo, check_key, for_each, parse_json, read_small
+
+# The file is written anew if it has this many lines that do not count, and more than others.
+_STALE_LINES = 1000
+
+
+class EndedFolders:
+    """The folders of ended trials by name, each with its word."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / ENDED_NAME
+        self._since = 0
+        self._noted: dict[str, str] = {}
+        self._told: dict[str, str] = {}
+        # Those to which nothing is added any more.
+        self._written: dict[str, str] = {}
+
+    def open(self, since: int) -> None:
+        """Read the notes of the range of claims that began with this one. Raises OSError."""
+        self._since = since
+        lines = [*_read(self._path)]
+        self._noted = {folder: word for since_then, folder, word in lines if since_then == since}
+        stale = len(lines) - len(self._noted)
+        if stale > _STALE_LINES and stale > len(self._noted):
+            replace_file(self._path, self._lines(self._noted))
+
+    def tell(self, words: Mapping[str, str]) -> None:
+        """The trials of these folders have ended, or run again if the word is ""."""
+        self._told.update(words)
+        for folder in words:
+            self._written.pop(folder, None)
+
+    def tell_written(self, words: Mapping[str, str]) -> None:
+        """All files of these trials are written."""
+        self._written.update(words)
+
+    def is_whole(self, folder: str) -> bool:
+        """Whether storage has the folder as it is."""
+        word = self._told.get(folder)
+        return bool(word) and self._noted.get(folder) == word
+
+    def unnoted(self) -> dict[str, str]:
+        """The folders that will be whole once storage has what a look finds from now on."""
+        return {
+            name: word for name, word in self._written.items() if self._noted.get(name) != word
+        }
+
+    def note(self, words: Mapping[str, str]) -> None:
+        """Storage has these folders as they were when the trials had these words.
+
+        It is not forced to the disk: a line that a power cut loses costs another look.
+        """
+        if not words:
+            return
+        self._noted |= words
+        with suppress(OSError):  # the next run looks at them once more
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            descriptor = regular_descriptor(self._path, flags)
+            with open(descriptor, "ab") as file:
+                file.write(self._lines(words))
+
+    def _lines(self, words: Mapping[str, str]) -> bytes:
+        """Each begins with a line's end, because a crash may have cut off the line before."""
+        return b"".join(_line(self._since, folder, word) for folder, word in words.items())
+
+
+def _line(since: int, folder: str, word: str) -> bytes:
+    text = json.dumps([since, folder, word]).encode()
+    return b"\n%08x %s" % (zlib.crc32(text), text)
+
+
+def _read(path: Path) -> Iterator[tuple[int, str, str]]:
+    """The lines that are whole. Raises OSError."""
+    try:
+        data = read_small(path)
+    except FileNotFoundError:
+        return
+    for line in data.splitlines():
+        checksum, _, text = line.partition(b" ")
+        if checksum != b"%08x" % zlib.crc32(text):
+            continue
+        with suppress(ValueError):
+            match parse_json(text):
+                case [int(since), str(folder), str(word)]:
+                    yield since, folder, word
+                case _:
+                    pass
+
 
 # Files in progress at once: at most 64 MiB of them are in memory, and connections stay free for
 # checkpoints.
@@ -516,3 +625,150 @@ class SkippedFiles:
             return ""
         which = f"these {len(left):,} files are" if len(left) > 1 else "this file is"
         return f"{which} not in storage as here: {skipped_text(left, _LISTED)}"
+
+
+async def restore_artifacts(
+    folder: str,
+    settings: UploaderSettings,
+    storage: OwnedStore,
+    retry: StorageRetry,
+    mirror: Mirror,
+    is_wanted: Callable[[str], bool] | None = None,
+) -> None:
+    """Download the files of the trial in `folder` that were never here, and check them. If
+    `is_wanted` is given, only those keys.
+
+    Existing local files stay unchanged, unless the trial ran on a node after them. Files that the
+    user removed here are not downloaded, nor are checkpoints, and records that are written from
+    the journal. Raises StorageError.
+    """
+    index = await mirror.indexes.of(folder)
+    entries, listing = await retry.until_done(
+        f"look for the files of {folder}", partial(_look, folder, storage)
+    )
+    wanted = [
+        entry
+        for entry in entries
+        if (is_wanted is None or is_wanted(entry.key))
+        and _should_restore(entry.key, folder, settings, index)
+    ]
+    home = _Home(settings=settings, folder=folder, index=index, listing=listing)
+    skipped: dict[str, str] = {}
+
+    async def bring(entry: ObjectInfo) -> None:
+        try:
+            await retry.until_done(
+                f"bring {entry.key}", lambda: _bring(entry, home, storage, skipped)
+            )
+        except NotStored:
+            return  # removed after the listing
+        except OSError as error:
+            skipped[entry.key] = f"it cannot be written here ({reason(error)})"
+
+    try:
+        await for_each(bring, wanted, at_once=_AT_ONCE)
+        if is_wanted is None and index.is_elsewhere:
+            index.is_elsewhere = index.is_saved = False
+    finally:
+        await mirror.indexes.save(index)
+        mirror.skipped.note({f"bring {folder}": skipped})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Home:
+    settings: UploaderSettings
+    folder: str
+    index: FolderIndex
+    listing: _Listing
+
+    def path(self, key: str) -> Path:
+        return self.settings.root / key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """The last machine's list of its artifacts, and its time (seconds since 1970, None if
+    unknown)."""
+
+    files: Mapping[str, ListedFile]
+    written_at: float | None
+
+    def problem(self, name: str, entry: ObjectInfo, checksum: str) -> str:
+        """The problem with a download; "" if there is none.
+
+        An object that is newer than the listing was uploaded by a machine that was lost before it
+        wrote another listing.
+        """
+        listed = self.files.get(name)
+        if listed is None or not listed.checksum or listed.checksum == checksum:
+            return ""
+        put_at, listed_at = entry.modified, self.written_at
+        if put_at is None or listed_at is None or put_at > listed_at:
+            return ""
+        return "its bytes in storage differ from those that were sent"
+
+
+async def _look(folder: str, storage: OwnedStore) -> tuple[list[ObjectInfo], _Listing]:
+    entries = await storage.list(folder)
+    key = f"{folder}/{LISTING_NAME}"
+    found = next((entry for entry in entries if entry.key == key), None)
+    listing = _Listing(files={}, written_at=None)
+    if found is not None:
+        try:
+            files = read_listing(await storage.read(key))
+        except ValueError:  # without it only the checksums are missing
+            files = {}
+        listing = _Listing(files=files, written_at=found.modified)
+    return entries, listing
+
+
+def _should_restore(key: str, folder: str, settings: UploaderSettings, index: FolderIndex) -> bool:
+    """Whether to download the key. Names come from the network: one with `..` would be written
+    elsewhere."""
+    try:
+        check_key(key)
+    except ValueError:
+        return False
+    if not key.startswith(f"{folder}/") or key in index.stored:
+        return False
+    above = list(folders_above(key))
+    if any(settings.is_ours(name, is_folder=True) for name in above):
+        return False
+    # A trial's folder must not replace one of holdfast's files either.
+    files = [key, *(name for name in above if name.startswith(f"{folder}/"))]
+    if any(settings.is_ours(name, is_folder=False) or settings.is_remade(name) for name in files):
+        return False
+    path = settings.root / key
+    return not os.path.lexists(path) or (index.is_elsewhere and path.is_file())
+
+
+async def _bring(
+    entry: ObjectInfo, home: _Home, storage: OwnedStore, skipped: dict[str, str]
+) -> None:
+    name = entry.key.removeprefix(f"{home.folder}/")
+    partial_file = home.path(home.folder) / f"{TEMPORARY}{unique()}"
+    try:
+        await storage.download(entry.key, partial_file)
+        checksum = await threads.call(partial(checksum_of, partial_file))
+        if problem := home.listing.problem(name, entry, checksum):
+            skipped[entry.key] = problem
+            return
+        listed = home.listing.files.get(name)
+        mtime_ns = listed.mtime_ns if listed is not None else None
+        await threads.call(partial(_place, partial_file, home, entry.key, mtime_ns))
+    finally:
+        partial_file.unlink(missing_ok=True)
+    stat = file_stat(os.stat(home.path(entry.key)))
+    home.index.record(entry.key, StoredFile(stat, checksum, is_settled=False))
+
+
+def _place(source: Path, home: _Home, key: str, mtime_ns: int | None) -> None:
+    """Move the file into place. Raises OSError, also if a link leads out of the trial's folder."""
+    target = home.path(key)
+    real, trial = os.path.realpath(target.parent), os.path.realpath(home.path(home.folder))
+    if os.path.commonpath([real, trial]) != trial:
+        raise OSError(errno.EXDEV, "a link leads out of the trial's folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if mtime_ns is not None:
+        os.utime(source, ns=(mtime_ns, mtime_ns))
+    os.replace(source, target)

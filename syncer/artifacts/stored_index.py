@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
-from holdfast.syncer.artifacts.plan import (
+from holdfast.syncer.artifacts.settings import (
     INDEX_NAME,
     FileStat,
     StoredFile,
@@ -25,8 +25,8 @@ from holdfast.syncer.artifacts.plan import (
     uncertain,
 )
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
-from holdfast.syncer.stores.claim import Claim
-from holdfast.syncer.stores.plain_files import parse_json, parse_table, read_small
+from holdfast.syncer.stores.owned_store import Claim
+from holdfast.syncer.stores.store import parse_json, parse_table, read_small
 
 _FORMAT = 1
 # The number in the name of the temporary file: nobody else writes one of this name.

@@ -21,7 +21,7 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique, write_atomic
 from holdfast.syncer.files.tree import METADATA_NAME, check_directory, walk
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.syncer.stores.store import parse_table, read_small
 from holdfast.trees import try_to_delete
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Checkpoint:
         if local is not None:
             held.enter_context(reading(local, "open"))
             return local
-        from holdfast.syncer.checkpoint.shared_copy import shared_copy
+        from holdfast.syncer.checkpoint.download import shared_copy
 
         return str(held.enter_context(shared_copy(self._location)))
 

@@ -21,10 +21,9 @@ from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
 from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, os_errors
 from holdfast.syncer.files.durable import fsync_dir, remove_file, write_atomic
-from holdfast.syncer.files.forcing import Forcing
+from holdfast.syncer.files.forcing import Forcing, Unforced
 from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME, STAGED_NAME, TreeEntry, walk
-from holdfast.syncer.files.unforced import Unforced
-from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.syncer.stores.store import parse_table, read_small
 
 VERSION = 1
 ALGORITHM = "sha256"

@@ -1,18 +1,109 @@
-"""Writes and removes files so that a crash leaves the old state or the new one, never a part."""
+"""Writes, copies and removes files: a crash leaves the old state or the new one, never a part.
+
+Calls to a disk have a deadline. On a dead NFS server or a stuck disk, an fsync never returns and
+cannot be interrupted. So a thread that is never joined makes the call. If it takes long, the user
+gets a warning, and later the call counts as failed (`NoAnswer`), like any other error of the disk.
+A run, its projector and its uploader set the deadline (`wait_at_most`). Other programs have none.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from io import FileIO
 from pathlib import Path
+from typing import Final, TypeVar
 
-from holdfast.syncer.files.disk_deadline import answered
+from holdfast.dataclass import dataclass
+from holdfast.syncer.errors import NoAnswer
 from holdfast.trees import delete_tree, refuse_mounts
+
+
+def boot_id() -> str:
+    """An id that changes when the machine restarts; "" if the system has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+R = TypeVar("R")
+
+VARIABLE: Final = "HOLDFAST_DISK_DEADLINE_S"
+_TOLD_AFTER_S = 30.0
+# An fsync may have to write a whole checkpoint file to the disk.
+_SLOWEST_BYTES_PER_S = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Terms:
+    deadline_s: float
+    tell: Callable[[str], None]
+
+
+_terms: ContextVar[_Terms | None] = ContextVar("holdfast_disk", default=None)
+
+
+def wait_at_most(deadline_s: float, tell: Callable[[str], None]) -> None:
+    """Set the deadline for this thread and the tasks that it starts from now on; 0 for none.
+
+    Before the deadline, `tell` is called with a warning about a slow call, in the waiting thread.
+    """
+    _terms.set(_Terms(deadline_s=deadline_s, tell=tell) if deadline_s else None)
+
+
+@contextmanager
+def waiting_at_most(deadline_s: float, tell: Callable[[str], None]) -> Iterator[None]:
+    """Like `wait_at_most`, inside this block."""
+    before = _terms.get()
+    wait_at_most(deadline_s, tell)
+    try:
+        yield
+    finally:
+        _terms.set(before)
+
+
+def answered(perform: Callable[[], R], what: Callable[[], str], *, size_bytes: int = 0) -> R:
+    """Make a call to the disk; `what` describes it, with the path. The deadline is a second longer
+    for each 4 MiB of `size_bytes`.
+
+    Raises NoAnswer.
+    """
+    terms = _terms.get()
+    if terms is None:
+        return perform()
+    # Imported here because it imports asyncio, which takes longer than an fsync. Processes with a
+    # deadline have imported it anyway.
+    from holdfast.syncer.files.threads import ThreadCall
+
+    try:
+        asked = ThreadCall(perform)
+    except RuntimeError:  # no thread can be started: a call without a deadline is better than none
+        return perform()
+    told_after_s = min(_TOLD_AFTER_S, terms.deadline_s / 2)
+    deadline_s = terms.deadline_s + size_bytes // _SLOWEST_BYTES_PER_S
+    if not asked.has_ended(told_after_s):
+        terms.tell(
+            f"the disk has not answered for {told_after_s:g} s: {what()}. After "
+            f"{deadline_s:g} s ({VARIABLE}) this counts as failed"
+        )
+        # Two waits for half of the rest: if the job is suspended, only one of them passes.
+        rest_s = (deadline_s - told_after_s) / 2
+        if not (asked.has_ended(rest_s) or asked.has_ended(rest_s)):
+            raise NoAnswer(errno.ETIMEDOUT, silent_for(deadline_s))
+    return asked.result()
+
+
+def silent_for(seconds: float) -> str:
+    """The message about a disk that does not answer."""
+    return f"the disk has not answered for {seconds:g} s"
+
 
 TEMPORARY = ".tmp-"
 REMOVED = ".removed-"
@@ -214,3 +305,55 @@ def remove_leftovers_among(
                 delete_tree(Path(entry.path))
                 gone += 1
     return gone == len(left)
+
+
+_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
+_CHUNK_BYTES = 1 << 30
+_BUFFER_BYTES = 1 << 20
+# These errors mean that the call is not supported here; others (ENOSPC, EIO) are failures.
+_NOT_HERE = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.ENOSYS, errno.EPERM}
+
+
+def copy_bytes(source: int, copy: int, size: int) -> int:
+    """Copy from descriptor to descriptor in the cheapest way; return the number of bytes copied.
+
+    `size` is the expected size; the whole file is copied, whatever its size. Raises OSError.
+    """
+    if size >= _BUFFER_BYTES and _share_blocks(source, copy):
+        return os.fstat(copy).st_size
+    if size < _BUFFER_BYTES or not hasattr(os, "copy_file_range"):
+        return _copy_through_buffer(source, copy, min(size + 1, _BUFFER_BYTES))
+    copied = 0
+    try:
+        while count := os.copy_file_range(source, copy, _CHUNK_BYTES):
+            copied += count
+    except OSError as error:
+        if copied or error.errno not in _NOT_HERE:
+            raise
+        return _copy_through_buffer(source, copy)
+    # Some pseudo file systems answer 0 at once for a file that has bytes (copy_file_range(2)).
+    return copied or _copy_through_buffer(source, copy)
+
+
+def _share_blocks(source: int, copy: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    try:
+        fcntl.ioctl(copy, _FICLONE, source)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+        return False
+    return True
+
+
+def _copy_through_buffer(source: int, copy: int, buffer_bytes: int = _BUFFER_BYTES) -> int:
+    copied = 0
+    while chunk := os.read(source, buffer_bytes):
+        write_all(copy, chunk)
+        copied += len(chunk)
+        if len(chunk) < buffer_bytes:  # a short read of a regular file means its end
+            break
+    return copied

@@ -1,19 +1,157 @@
-"""Walks a user's directory, and refuses entries that cannot be stored.
+"""Walks a user's directory, and opens files that another user may have written.
 
 A checkpoint must be the same on a disk, in a bucket and after a move. So symlinks are followed
 (they would be broken on another machine), names must be UTF-8, as object keys are, and sockets,
 pipes and devices are refused.
+
+A folder from elsewhere may contain a FIFO, which blocks the reader, or a link to one of the
+reader's own files. holdfast writes neither, so `open_regular` refuses both. `open_inside` opens
+each part of a path in the folder before it, because a folder on the way can become a link.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+import sys
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
 
 from holdfast.names import is_utf8
 from holdfast.syncer.errors import DirectoryMissing, UnusableFile, os_errors
 from holdfast.syncer.files.durable import is_leftover
+
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MODE = 0o644
+_KINDS = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class NotRegular(OSError):
+    """The name belongs to something other than a regular file; the message says what."""
+
+
+def is_at(path: str | os.PathLike[str], descriptor: int) -> bool:
+    """True if the path still names the open file."""
+    with suppress(OSError):
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    return False
+
+
+def regular_descriptor(path: str | os.PathLike[str], flags: int, mode: int = _MODE) -> int:
+    """Open like `os.open`, but never block. Raises NotRegular, IsADirectoryError or another
+    OSError."""
+    try:
+        descriptor = os.open(path, flags | _SAFE, mode)
+    except OSError as error:
+        # A link, a FIFO without a reader, a socket, or a folder that was opened for writing.
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise _refused(path, os.lstat(path).st_mode) from error
+        raise
+    found = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(found):
+        return descriptor
+    os.close(descriptor)
+    raise _refused(path, found)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading. Raises OSError, NotRegular."""
+    return open(regular_descriptor(path, os.O_RDONLY), "rb")
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """Read a regular file. Raises OSError, NotRegular."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def _refused(path: str | os.PathLike[str], mode: int) -> OSError:
+    kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, "it is a folder", os.fspath(path))
+    said = f"it is {kind}, and holdfast reads and writes regular files only"
+    return NotRegular(errno.EINVAL, said, os.fspath(path))
+
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def folder_inside(root: Path, *names: str) -> int:
+    """A descriptor of the folder with these names below `root`, which is absolute and has no link
+    in it (`os.path.realpath`).
+
+    Raises NotRegular for a link or a file on the way, and OSError.
+    """
+    at = _opened_root(root, is_last=not names)
+    for name in names:
+        at = _step(at, name, _FOLDER)
+    return at
+
+
+def folder_within(folder: int, name: str) -> int:
+    """A descriptor of the folder of this name in an open folder. Raises as `folder_inside`."""
+    return _open(name, _FOLDER, folder)
+
+
+def open_inside(root: Path, path: str) -> BinaryIO:
+    """Open a regular file below `root`, which is as for `folder_inside`, for reading.
+
+    Raises NotRegular for a link, a pipe, a device or a folder, also on the way, and OSError.
+    """
+    *above, name = path.split("/")
+    descriptor = _step(folder_inside(root, *above), name, _FILE)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_regular(path)
+    return open(descriptor, "rb")
+
+
+def _opened_root(root: Path, *, is_last: bool) -> int:
+    if sys.platform != "linux":
+        # macOS has a flag that follows no link anywhere in a path.
+        return _open(str(root), _FOLDER | getattr(os, "O_NOFOLLOW_ANY", 0), None)
+    # A folder on the way may be entered, and not be read: so it is only looked up.
+    above = _FOLDER | os.O_PATH
+    at = _open("/", above, None)
+    names = root.parts[1:]
+    for name in names[:-1]:
+        at = _step(at, name, above)
+    return _step(at, names[-1] if names else ".", _FOLDER if is_last else above)
+
+
+def _step(folder: int, name: str, flags: int) -> int:
+    """Open a name in an open folder, which is closed."""
+    try:
+        return _open(name, flags, folder)
+    finally:
+        os.close(folder)
+
+
+def _open(name: str, flags: int, folder: int | None) -> int:
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        # A link, a socket or a pipe without a reader; a file or a link in place of a folder.
+        refused = (errno.ELOOP, errno.ENXIO, *([errno.ENOTDIR] if flags & os.O_DIRECTORY else []))
+        if error.errno in refused:
+            raise _not_regular(name) from error
+        raise
+
+
+def _not_regular(path: str) -> NotRegular:
+    said = "it is a link, a folder or a device, and only regular files are shown"
+    return NotRegular(errno.EINVAL, said, path)
+
 
 MANIFEST_NAME = ".holdfast.json"
 # In a checkpoint that has no manifest yet: a script may have folders of such names of its own.

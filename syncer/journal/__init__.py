@@ -3,7 +3,6 @@
 A record is *written* when `append` has passed it to the kernel: no death of a process loses it. It
 is *forced to the disk* when an fsync has confirmed it: no power cut loses it.
 
-Start reading at `journal.py`, which appends. `reading.py` reads the records, `cutting.py` cuts off
-damaged bytes, `segment.py` is the format of one file, `stretches.py` the parts of a segment in
-storage, and `head.py` the object that names everything that is published.
+Start reading at `journal.py`, which appends. `segment.py` is the format of one file and reads its
+records, and `stretches.py` has the parts of a segment in storage and the object that names them.
 """

@@ -2,7 +2,8 @@
 
 Object stores cannot append, so each addition to a segment is a new object. `000003+8192.log` has
 the bytes of segment 3 from offset 8192 on; `000003.log` has those from offset 0 on, and is also
-the name of the whole segment on this machine.
+the name of the whole segment on this machine. The object head.json names all stretches that are
+published (`parse_head`).
 
 Small stretches are merged: they are uploaded again as one object, which replaces the first of
 them and begins with the same bytes. So a reader with an older head, which names the first `size`
@@ -12,17 +13,20 @@ segment has few stretches, and each byte is uploaded a few times.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.names import inner_path, shown
 from holdfast.syncer.files.durable import fsync_file, write_all
-from holdfast.syncer.files.regular import open_regular, regular_descriptor
+from holdfast.syncer.files.tree import open_regular, regular_descriptor
+from holdfast.syncer.stores.store import parse_table
 
 # The largest merged stretch; longer stretches are not merged.
 LARGEST_PUT: Final = 32 << 20
@@ -193,3 +197,63 @@ class SegmentFile:
 
 def _open_stretch(journal: Path, segment: int, start: int) -> BinaryIO:
     return open_regular(journal / stretch_name(segment, start))
+
+
+FORMAT = 2
+# A million segments take 100 bytes each.
+HEAD_BYTES = 128 << 20
+_MOST = 1 << 53
+
+
+def parse_head(data: bytes) -> dict[str, Any]:
+    """The content of a head: `format`, `experiment_id`, `epoch`, and `segments` as dicts of
+    `name`, `size` and `crc32`.
+
+    `epoch` is the key of the claim, and `segments` are stretches. Raises ValueError.
+    """
+    head = parse_table(data)
+    if head.get("format") != FORMAT:
+        raise ValueError(
+            f"it has format {shown(head.get('format'))}, but this version reads {FORMAT}"
+        )
+    for name in ("experiment_id", "epoch"):
+        if type(head.setdefault(name, "")) is not str:
+            raise ValueError(f"{name} must be text, not {shown(head[name])}")
+    if head["epoch"]:
+        inner_path(head["epoch"], "epoch")
+    segments = head.get("segments")
+    if type(segments) is not list:
+        raise ValueError(f"segments must be a list, not {shown(segments)}")
+    for segment in segments:
+        _check_segment(segment)
+    if len({segment["name"] for segment in segments}) != len(segments):
+        raise ValueError("two segments have the same name")
+    return head
+
+
+def encode_head(*, experiment_id: str, epoch: str, stretches: Iterable[Stretch]) -> bytes:
+    """Encode a head, with a line for each stretch."""
+    plain = {"format": FORMAT, "experiment_id": experiment_id, "epoch": epoch}
+    start = json.dumps(plain, indent=1).rstrip("\n}")
+    lines = ",\n".join(f"  {json.dumps(stretch.plain())}" for stretch in stretches)
+    return f'{start},\n "segments": [\n{lines}\n ]\n}}\n'.encode()
+
+
+def stretches_of(head: Mapping[str, Any]) -> list[Stretch]:
+    """The stretches that a head names."""
+    return [stretch_of(segment) for segment in head["segments"]]
+
+
+def is_segment(name: object) -> bool:
+    """Whether this can be the name of a segment of the journal, or of a stretch of one."""
+    return type(name) is str and parse_stretch_name(name) is not None
+
+
+def _check_segment(segment: Any) -> None:
+    if type(segment) is not dict or not is_segment(segment.get("name")):
+        named = segment.get("name") if type(segment) is dict else segment
+        raise ValueError(f"a segment must have a name like 000001.log, not {shown(named)}")
+    for field in ("size", "crc32"):
+        value = segment.get(field)
+        if type(value) is not int or not 0 <= value <= _MOST:
+            raise ValueError(f"{field} of {segment['name']} must be a number, not {shown(value)}")

@@ -20,9 +20,9 @@ from holdfast.syncer.errors import (
     StorageRefused,
     from_os_error,
 )
-from holdfast.syncer.files.copying import copy_bytes
 from holdfast.syncer.files.durable import (
     TEMPORARY,
+    copy_bytes,
     fsync_dir,
     fsync_file,
     is_leftover,
@@ -31,7 +31,7 @@ from holdfast.syncer.files.durable import (
     unique,
     write_all,
 )
-from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.files.tree import open_regular
 from holdfast.syncer.stores.store import (
     FOLDER_ATTEMPTS,
     ObjectInfo,

@@ -1,6 +1,6 @@
 """The storage of an experiment, which this incarnation may write to while it is the newest.
 
-Each incarnation claims the storage (`holdfast.syncer.stores.claim`) by creating the next object in
+Each incarnation claims the storage by creating the next object in
 `.epochs/`. If the store has conditional puts, only one of two simultaneous claims succeeds. An
 incarnation that finds a newer claim than its own stops writing.
 """
@@ -8,18 +8,52 @@ incarnation that finds a newer claim than its own stops writing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.files.durable import is_leftover, unique
 from holdfast.syncer.files.tree import CLAIMS
-from holdfast.syncer.stores.claim import Claim
-from holdfast.syncer.stores.hashed import hashing
-from holdfast.syncer.stores.plain_files import read_object
 from holdfast.syncer.stores.retry import Turns
-from holdfast.syncer.stores.store import ObjectInfo, PutResult, PutsBatches, Store, for_each
+from holdfast.syncer.stores.store import (
+    ObjectInfo,
+    PutResult,
+    PutsBatches,
+    Store,
+    for_each,
+    hashing,
+    read_object,
+)
+
+_NAME = re.compile(r"[0-9]{6,12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim with this number; the first is 1. A head stores its `key` as `epoch`."""
+
+    number: int
+
+    @property
+    def key(self) -> str:
+        """The key of its object in storage: `.epochs/000001`."""
+        return f"{CLAIMS}/{self.number:06d}"
+
+    @classmethod
+    def parse(cls, key: str) -> Claim | None:
+        """The claim with this key; None if it is not the key of a claim."""
+        folder, _, name = key.rpartition("/")
+        return cls(int(name)) if folder == CLAIMS and _NAME.fullmatch(name) else None
+
+    @classmethod
+    def newest(cls, keys: Iterable[str]) -> Claim | None:
+        """The claim with the greatest number among these keys; None if there is none."""
+        found = (cls.parse(key) for key in keys)
+        return max(filter(None, found), key=lambda claim: claim.number, default=None)
+
 
 _LOOK_S = 1.0
 # After this time the next look begins in the background; writes still rely on the last one.

@@ -2,18 +2,27 @@
 
 Keys are relative posix paths. Folders exist only as parts of keys, so there are no empty ones.
 Every implementation passes tests/syncer/stores/test_store_contract.py.
+
+holdfast's own small files are read with a limit on their size: a folder or a bucket may come from
+another user, and a gigabyte in place of a head would take a gigabyte of memory.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
 from holdfast.dataclass import dataclass
-from holdfast.names import inner_path
-from holdfast.syncer.errors import StorageError, innermost
+from holdfast.names import inner_path, shown
+from holdfast.syncer.errors import NotStored, StorageError, StorageRefused, innermost, os_errors
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.durable import opened
+from holdfast.syncer.files.tree import open_regular
 
 T = TypeVar("T")
 
@@ -243,3 +252,137 @@ async def for_each(
     except ExceptionGroup as errors:
         first = innermost(errors)
         raise first from first.__cause__
+
+
+GetHashed = Callable[[ObjectInfo, Path, str | None], Awaitable[str]]
+
+_BUFFER_BYTES = 1 << 20
+# Hashed in less time than a thread takes to wake.
+_INLINE_BYTES = 64 << 10
+
+
+@runtime_checkable
+class HashesArrivals(Protocol):
+    """A store that hashes an object while it arrives."""
+
+    async def get_hashed(self, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
+        """Download the object of a listing into the new file `target`, and return its checksum in
+        hexadecimal digits, "" without an algorithm.
+
+        The file grows while the bytes arrive, and an error leaves a part of it: the folder is
+        one that no reader sees, and the caller removes it. Raises NotStored.
+        """
+
+
+def hashing(store: Store) -> GetHashed:
+    """`get_hashed` of the store, or what does the same with any other."""
+    if isinstance(store, HashesArrivals):  # as slow as a request: not for each file
+        return store.get_hashed
+
+    async def get_and_hash(entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
+        size = await store.get(entry.key, target)
+        if algorithm is None:
+            return ""
+        with os_errors("read", str(target)):
+            if size <= _INLINE_BYTES:
+                return _hash_file(target, size, algorithm)
+            return await threads.call(lambda: _hash_file(target, size, algorithm))
+
+    return get_and_hash
+
+
+def _hash_file(path: Path, size: int, algorithm: str) -> str:
+    digest = new_digest(algorithm)
+    with opened(path) as descriptor:
+        read_into(digest, descriptor, 0, size)
+    return str(digest.hexdigest())
+
+
+def new_digest(algorithm: str) -> Any:
+    return hashlib.new(algorithm, usedforsecurity=False)
+
+
+def read_into(digest: Any, descriptor: int, start: int, end: int) -> None:
+    """Update the digest with these bytes of a file. Raises OSError, also if they are not there."""
+    buffer = memoryview(bytearray(min(end - start, _BUFFER_BYTES)))
+    while start < end:
+        count = os.preadv(descriptor, [buffer[: end - start]], start)
+        if not count:
+            raise OSError("the file became shorter while it was downloaded")
+        digest.update(buffer[:count])
+        start += count
+
+
+# The limit for a note, or for a lock's holder.
+NOTE_BYTES = 1 << 16
+# The limit for a head of a million segments, an index of a million files, or a large config.
+MOST_BYTES = 256 << 20
+_GROWN_BYTES = 1 << 20
+
+
+def read_small(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
+    """Read a regular file. Raises OSError, also if it has more than `most` bytes."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = b"" if size > most else _read(file, size, most)
+    if (found := max(size, len(data))) > most:
+        raise OSError(errno.EFBIG, _too_large(found, most), os.fspath(path))
+    return data
+
+
+def _read(file: BinaryIO, size: int, most: int) -> bytes:
+    """All of a file of about this size, but not much more than `most` bytes.
+
+    `file.read(most + 1)` would first allocate as much: a machine with less memory refuses that.
+    """
+    data = file.read(size + 1)
+    if len(data) <= size:
+        return data
+    parts, read = [data], len(data)  # it has grown, or its filesystem does not know its size
+    while read <= most and (more := file.read(_GROWN_BYTES)):
+        parts.append(more)
+        read += len(more)
+    return b"".join(parts)
+
+
+def read_note(path: str | os.PathLike[str]) -> str:
+    """Read a file with a line of text. Raises OSError, also if it is not text."""
+    try:
+        return read_small(path, NOTE_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EILSEQ, "this is not UTF-8 text", os.fspath(path)) from error
+
+
+def read_json(path: str | os.PathLike[str], most: int = MOST_BYTES) -> Any:
+    """Read a JSON file. Raises OSError, and ValueError if it is not JSON."""
+    return parse_json(read_small(path, most))
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Parse JSON. Raises ValueError, also if it is nested too deeply."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_table(data: bytes | str) -> dict[str, Any]:
+    """Parse a JSON object. Raises ValueError."""
+    found = parse_json(data)
+    if type(found) is not dict:
+        raise ValueError(f"it must be a JSON object, not {shown(found)}")
+    return found
+
+
+async def read_object(store: Store, key: str, most: int = MOST_BYTES) -> bytes:
+    """Read a small object in storage. Raises StorageError, also if it is larger."""
+    entry = await store.head(key)
+    if entry is None:
+        raise NotStored("read", f"{store.where}/{key}", "it does not exist")
+    if entry.size > most:
+        raise StorageRefused("read", f"{store.where}/{key}", _too_large(entry.size, most))
+    return await store.read(key)
+
+
+def _too_large(size: int, most: int) -> str:
+    return f"it has {size:,} bytes, and holdfast writes at most {most:,}"

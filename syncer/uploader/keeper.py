@@ -14,20 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer.artifacts.mirror import Mirror
-from holdfast.syncer.artifacts.restore_artifacts import restore_artifacts
+from holdfast.syncer.artifacts.mirror import Mirror, restore_artifacts
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.checkpoint.download import Remote, fetch_files
+from holdfast.syncer.checkpoint.download import Remote, fetch_files, remove_unread
 from holdfast.syncer.checkpoint.manifest import Manifest, TrialProgress
-from holdfast.syncer.checkpoint.removals import LocalRemovals
-from holdfast.syncer.checkpoint.shared_copy import remove_unread
+from holdfast.syncer.checkpoint.reading import LocalRemovals
 from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
 from holdfast.syncer.errors import ManifestMismatch, NotStored, os_errors
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
+from holdfast.syncer.files.forcing import BytesLost
 from holdfast.syncer.files.tree import MANIFEST_NAME
-from holdfast.syncer.files.unforced import BytesLost
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.retry import StorageRetry, moved_to
 from holdfast.syncer.stores.store import ObjectInfo, check_key

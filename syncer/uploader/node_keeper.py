@@ -16,10 +16,9 @@ from typing import Any
 
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.checkpoint.clone import copy_checkpoint, put_in_place
 from holdfast.syncer.checkpoint.manifest import TrialProgress
-from holdfast.syncer.checkpoint.share import ShareUpload
-from holdfast.syncer.checkpoint.staging import Staged
+from holdfast.syncer.checkpoint.staging import Staged, copy_checkpoint, put_in_place
+from holdfast.syncer.checkpoint.upload import ShareUpload
 from holdfast.syncer.errors import NotStored
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique

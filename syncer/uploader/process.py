@@ -50,7 +50,7 @@ from typing import Any, Protocol
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import FileFact, Manifest, TrialProgress
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
-from holdfast.syncer.files.disk_deadline import wait_at_most
+from holdfast.syncer.files.durable import wait_at_most
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.uploader.lanes import OPEN, Lanes, reason_of
 from holdfast.syncer.uploader.node_keeper import NodeKeeper

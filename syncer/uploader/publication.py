@@ -22,16 +22,19 @@ from holdfast.syncer.artifacts.mirror import Mirror
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageRefused
 from holdfast.syncer.files import threads
-from holdfast.syncer.journal.head import HEAD_BYTES, encode_head, parse_head, stretches_of
 from holdfast.syncer.journal.journal import Position, segment_name
 from holdfast.syncer.journal.stretches import (
+    HEAD_BYTES,
     LARGEST_PUT,
     Stretch,
+    encode_head,
     is_here,
     next_start,
+    parse_head,
     parse_stretch_name,
     read_stretch,
     segment_size,
+    stretches_of,
 )
 from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore, unconfirmed
 from holdfast.syncer.stores.retry import StorageRetry

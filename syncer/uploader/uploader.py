@@ -15,12 +15,11 @@ from typing import Any
 
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import Manifest
-from holdfast.syncer.checkpoint.removals import StoredRemovals
-from holdfast.syncer.checkpoint.share import complete
+from holdfast.syncer.checkpoint.reading import StoredRemovals
+from holdfast.syncer.checkpoint.upload import complete
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.journal.journal import Position
-from holdfast.syncer.stores.claim import Claim
-from holdfast.syncer.stores.owned_store import OwnedStore
+from holdfast.syncer.stores.owned_store import Claim, OwnedStore
 from holdfast.syncer.uploader.keeper import Keeper
 from holdfast.syncer.uploader.publication import Publication
 

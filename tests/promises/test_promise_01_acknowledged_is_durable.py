@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.syncer.journal import fsync
+from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import Journal
 from tests.rig import checker
 from tests.rig.bench import Bench
@@ -73,7 +73,7 @@ def test_a_row_appended_during_a_slow_sync_is_synced_without_waiting_for_another
             second.set()
         go_on.wait(10)
 
-    monkeypatch.setattr(fsync, "fdatasync_file", slow)
+    monkeypatch.setattr(journals, "fdatasync_file", slow)
 
     async def run() -> bool:
         loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ import pytest
 from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.interpreter import python_command
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from holdfast.experiment.worker.session import LONGEST_LINE, Session
 from holdfast.runtime import c_stdio, process_control
-from holdfast.syncer.files.regular import regular_descriptor
+from holdfast.syncer.files.tree import regular_descriptor
 
 
 class OutputCapture:

@@ -17,7 +17,7 @@ from holdfast.experiment.page.followed import Download, NotThere
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, RunStarts
 from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.regular import NotRegular
+from holdfast.syncer.files.tree import NotRegular
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 # Smaller answers take no longer without.

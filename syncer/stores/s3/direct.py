@@ -22,10 +22,9 @@ from holdfast.syncer.stores.s3 import answers, requests
 from holdfast.syncer.stores.s3.addressing import Way, known_keys, known_way, learned_way
 from holdfast.syncer.stores.s3.client import CONNECT_S, READ_S, Botocore
 from holdfast.syncer.stores.s3.errors import AnsweredError, code_and_status
-from holdfast.syncer.stores.s3.http import Answer, Lines, Sink
+from holdfast.syncer.stores.s3.http import Answer, Credentials, Lines, SignedRequest, Sink, signed
 from holdfast.syncer.stores.s3.options import seconds
 from holdfast.syncer.stores.s3.requests import PLAIN, headers_of, upload_query
-from holdfast.syncer.stores.s3.signature import Credentials, SignedRequest, signed
 
 R = TypeVar("R")
 

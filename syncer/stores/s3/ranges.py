@@ -25,11 +25,16 @@ from holdfast.syncer.errors import (
     os_errors,
 )
 from holdfast.syncer.files import threads
-from holdfast.syncer.stores.hashed import new_digest, read_into
 from holdfast.syncer.stores.retry import moved_to
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status
 from holdfast.syncer.stores.s3.multipart import PartRequest
-from holdfast.syncer.stores.store import DOWNLOAD_ATTEMPTS, allowance_s, for_each
+from holdfast.syncer.stores.store import (
+    DOWNLOAD_ATTEMPTS,
+    allowance_s,
+    for_each,
+    new_digest,
+    read_into,
+)
 
 # As large as the parts of an upload, which some servers store apart. Eight at once: a server
 # limits each connection (S3 to about 90 MB/s), and the hashing follows the first range that is

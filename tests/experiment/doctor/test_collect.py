@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.verify import verify
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from tests.experiment.doctor.examined import case, kinds
 from tests.rig.runs.patient import keepsakes, litter
 from tests.rig.runs.recorded import RecordedExperiment

@@ -23,9 +23,8 @@ from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.journal.head import encode_head, parse_head
 from holdfast.syncer.journal.journal import Journal, read_segment
-from holdfast.syncer.journal.stretches import Stretch
+from holdfast.syncer.journal.stretches import Stretch, encode_head, parse_head
 from holdfast.syncer.stores.location import Location
 from tests.experiment.doctor.examined import SETTINGS, kinds, newest_checkpoint
 from tests.rig import checker

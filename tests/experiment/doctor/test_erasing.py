@@ -22,8 +22,8 @@ from holdfast.experiment.records.mirror_note import mark
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, read_records
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import Claim
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.trial.errors import InvalidConfig, TuneError
 from tests.rig.runs.patient import copied, healthy, stored

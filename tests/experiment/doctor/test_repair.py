@@ -21,7 +21,7 @@ from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.scheduler.events import CheckpointLost
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Journal, read, segment_name, segments
 from holdfast.syncer.journal.segment import RecordSpan, start_of
 from holdfast.trial.trial import checkpoint_dirname

@@ -26,7 +26,7 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     View,
 )
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Journal
 from tests.experiment.doctor.examined import SETTINGS, case, facts, kinds
 from tests.rig import checker

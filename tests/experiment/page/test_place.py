@@ -16,7 +16,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page import place as module
 from holdfast.experiment.page.place import Place
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
-from holdfast.syncer.files.regular import NotRegular
+from holdfast.syncer.files.tree import NotRegular
 from tests.rig.runs.recorded import RecordedExperiment
 
 

@@ -25,7 +25,7 @@ from holdfast.experiment.page.tar import checkpoint_tar
 from holdfast.experiment.page.trial_files import NotThere, artifact, artifacts_of, sizes_in
 from holdfast.experiment.page.trial_page import read_log, trial_plain
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
-from holdfast.syncer.files.regular import NotRegular
+from holdfast.syncer.files.tree import NotRegular
 from holdfast.trial.config import CheckpointConfig
 from tests.rig.runs.recorded import RecordedExperiment
 

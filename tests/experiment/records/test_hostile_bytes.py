@@ -23,7 +23,7 @@ from holdfast.experiment.user_objects.stored_objects import stored
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
 from holdfast.scheduler.policies.pbt import schedule_of
-from holdfast.syncer.artifacts.plan import INDEX_NAME
+from holdfast.syncer.artifacts.settings import INDEX_NAME
 from holdfast.syncer.artifacts.stored_index import (
     ListedFile,
     LocalIndex,
@@ -32,11 +32,10 @@ from holdfast.syncer.artifacts.stored_index import (
 )
 from holdfast.syncer.checkpoint.manifest import FileFact, Manifest
 from holdfast.syncer.errors import ManifestMismatch, StorageError
-from holdfast.syncer.journal.head import encode_head, parse_head, stretches_of
 from holdfast.syncer.journal.journal import Journal, read, segment_name
-from holdfast.syncer.journal.stretches import Stretch
-from holdfast.syncer.stores.plain_files import parse_json, read_note
-from holdfast.syncer.uploader.lock_holder import Holder
+from holdfast.syncer.journal.stretches import Stretch, encode_head, parse_head, stretches_of
+from holdfast.syncer.stores.store import parse_json, read_note
+from holdfast.syncer.uploader.lock import Holder
 
 Parse = Callable[[bytes, Path], object]
 

@@ -34,12 +34,11 @@ from holdfast.schema import UnreadableRecord
 from holdfast.syncer.artifacts.stored_index import LocalIndex, read_listing
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.errors import ManifestMismatch, StorageRefused
-from holdfast.syncer.journal.head import parse_head
 from holdfast.syncer.journal.journal import read
 from holdfast.syncer.journal.segment import HEADER, MAGIC, segment_name
+from holdfast.syncer.journal.stretches import parse_head
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import parse_json, read_note, read_small
-from holdfast.syncer.stores.store import ObjectInfo
+from holdfast.syncer.stores.store import ObjectInfo, parse_json, read_note, read_small
 from holdfast.trial.errors import TuneError
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.storage.stores import MemoryStore, Place

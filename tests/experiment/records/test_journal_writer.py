@@ -17,7 +17,7 @@ from holdfast.experiment.records import journal_writer
 from holdfast.experiment.records.journal_writer import JournalWriter, NotDurable
 from holdfast.runtime import priority
 from holdfast.syncer.errors import StorageError, StorageRefused
-from holdfast.syncer.journal import fsync
+from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import Journal, read
 from tests.rig.free_tasks import free_tasks
 
@@ -72,7 +72,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, times: int, error: int = errno.EIO)
             raise OSError(error, os.strerror(error))
         os.fsync(descriptor)
 
-    monkeypatch.setattr(fsync, "fdatasync_file", forced)
+    monkeypatch.setattr(journals, "fdatasync_file", forced)
 
 
 def test_what_a_callback_raises_is_a_fault_and_keeps_no_other_from_being_called(
@@ -206,7 +206,7 @@ def test_the_end_waits_for_whoever_forces_the_journal_at_that_moment(
         assert may_end.wait(30)
         os.fsync(descriptor)
 
-    monkeypatch.setattr(fsync, "fdatasync_file", slow)
+    monkeypatch.setattr(journals, "fdatasync_file", slow)
 
     async def run() -> Heard:
         heard = Heard(tmp_path)
@@ -236,7 +236,7 @@ def test_a_record_that_comes_during_the_last_sync_ends_no_run(
             awaited.wait(60)
         os.fsync(descriptor)
 
-    monkeypatch.setattr(fsync, "fdatasync_file", forced)
+    monkeypatch.setattr(journals, "fdatasync_file", forced)
 
     async def run() -> Heard:
         heard = Heard(tmp_path, fsync_period_s=0)
@@ -323,7 +323,7 @@ def test_a_disk_that_does_not_answer_ends_the_run_and_no_one_waits_for_it(
         begun.set()
         may_end.wait()
 
-    monkeypatch.setattr(fsync, "fdatasync_file", silent)
+    monkeypatch.setattr(journals, "fdatasync_file", silent)
 
     async def run() -> Heard:
         heard = Heard(tmp_path, disk_deadline_s=0.0 if is_hurried else 0.01)
@@ -358,7 +358,7 @@ def test_a_hurry_in_the_moment_in_which_the_deadline_passes_raises_nothing(
     def silent(descriptor: int) -> None:
         may_end.wait()
 
-    monkeypatch.setattr(fsync, "fdatasync_file", silent)
+    monkeypatch.setattr(journals, "fdatasync_file", silent)
     unhandled: list[dict[str, Any]] = []
 
     async def run() -> Heard:
@@ -397,7 +397,7 @@ def test_the_time_in_which_a_job_was_suspended_is_none_that_the_disk_took(
         begun.set()
         may_end.wait()
 
-    monkeypatch.setattr(fsync, "fdatasync_file", held)
+    monkeypatch.setattr(journals, "fdatasync_file", held)
 
     def suspended() -> None:
         """As in a stopped process, nothing runs on the loop until the deadline is over."""

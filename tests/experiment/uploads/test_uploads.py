@@ -18,7 +18,7 @@ from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.uploads.waiting import BACKLOG
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Event
-from holdfast.syncer.journal import fsync
+from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
@@ -133,7 +133,7 @@ class BadDisk:
         self.asked: list[int] = []
         self.count: Callable[[], int] = lambda: 0
         self._refusals = refusals
-        monkeypatch.setattr(fsync, "fdatasync_file", self._force)
+        monkeypatch.setattr(journals, "fdatasync_file", self._force)
 
     def _force(self, descriptor: int) -> None:
         self.asked.append(self.count())

@@ -15,8 +15,8 @@ from holdfast.cli import main
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
-from holdfast.syncer.journal.head import parse_head, stretches_of
 from holdfast.syncer.journal.journal import read, segment_name
+from holdfast.syncer.journal.stretches import parse_head, stretches_of
 from tests.rig import checker
 from tests.rig.bench import Bench
 from tests.rig.nightly import rest_nightly

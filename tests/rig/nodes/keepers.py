@@ -19,8 +19,8 @@ from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.journal.journal import Position
-from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import Claim
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.trial.config import SyncConfig
 from tests.rig.storage.stores import FaultyStore, MemoryStore, Place

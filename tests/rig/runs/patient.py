@@ -14,7 +14,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.mirror_note import mark
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
-from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import FailureConfig
 from tests.rig.runs.recorded import RecordedExperiment

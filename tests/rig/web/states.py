@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.scheduler.events import SearchEnded
-from holdfast.syncer.uploader.lock_holder import Holder
+from holdfast.syncer.uploader.lock import Holder
 from holdfast.trial.events import Unread
 from holdfast.trial.resources import NodeKind
 from tests.rig.runs.recorded import RecordedExperiment

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.artifacts import ended_folders, plan
-from holdfast.syncer.artifacts.ended_folders import EndedFolders
-from holdfast.syncer.artifacts.plan import ENDED_NAME
+from holdfast.syncer.artifacts import mirror, settings
+from holdfast.syncer.artifacts.mirror import EndedFolders
+from holdfast.syncer.artifacts.settings import ENDED_NAME
 from holdfast.syncer.files import durable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.uploader.uploader import Uploader
@@ -175,7 +175,7 @@ async def test_what_a_kill_leaves_of_an_index_is_removed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The projector does not look into the folder of a trial that it has swept."""
-    monkeypatch.setattr(plan, "SETTLED_AFTER_S", -1.0)
+    monkeypatch.setattr(settings, "SETTLED_AFTER_S", -1.0)
     uploader = await published(machine, {})
     machine.write("trial/stdout", "more")
     with pytest.raises(Killed):
@@ -251,7 +251,7 @@ def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path) -> None:
 def test_the_file_does_not_grow_with_each_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ended_folders, "_STALE_LINES", 5)
+    monkeypatch.setattr(mirror, "_STALE_LINES", 5)
     for since in range(1, 20):
         noted(tmp_path, since).note({"a": "word", "b": "word"})
     assert len((tmp_path / ENDED_NAME).read_bytes().splitlines()) < 12

@@ -16,16 +16,15 @@ import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
 from holdfast.syncer.artifacts import mirror as mirrors
-from holdfast.syncer.artifacts import stable_read
+from holdfast.syncer.artifacts import scan
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.artifacts.stored_index import LocalIndex
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
-from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import ClaimLost
+from holdfast.syncer.stores.owned_store import Claim, ClaimLost
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.faults.fault_proxy import FaultProxy
@@ -357,7 +356,7 @@ async def test_the_listing_has_the_checksums_of_the_artifacts(
     assert listed == {
         "deep/a": {
             "size": 7,
-            "sha256": stable_read.checksum_of(path),
+            "sha256": scan.checksum_of(path),
             "mtime_ns": path.stat().st_mtime_ns,
         }
     }
@@ -450,7 +449,7 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_sent_again_at_once(
     monkeypatch.setattr(
         mirrors,
         "read_stable",
-        lambda path, copies: stable_read.read_stable(path, copies=copies, small_bytes=10),
+        lambda path, copies: scan.read_stable(path, copies=copies, small_bytes=10),
     )
     path = machine.write("trial/model", "one " * 10)
     uploader = await machine.open()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.syncer.artifacts.plan import (
+from holdfast.syncer.artifacts.settings import (
     Changes,
     FileStat,
     FolderScan,

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
-from holdfast.syncer.artifacts.plan import FolderScan
 from holdfast.syncer.artifacts.scan import all_folders, scan
-from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.artifacts.settings import FolderScan, UploaderSettings
 
 
 def _is_record(key: str) -> bool:

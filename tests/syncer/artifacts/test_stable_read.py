@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.artifacts.scan import file_stat
-from holdfast.syncer.artifacts.stable_read import StableRead, is_unchanged, read_stable
-from holdfast.syncer.files.regular import NotRegular
+from holdfast.syncer.artifacts.scan import StableRead, file_stat, is_unchanged, read_stable
+from holdfast.syncer.files.tree import NotRegular
 
 LONG_AGO_NS = 10**18
 

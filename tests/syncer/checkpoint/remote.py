@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.syncer.checkpoint import download, manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.shared_copy import cache_folder
+from holdfast.syncer.checkpoint.download import cache_folder
 from holdfast.syncer.files.tree import CLAIMS
 from tests.syncer.conftest import Distant
 

@@ -20,7 +20,7 @@ import pytest
 
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.shared_copy import cache_folder
+from holdfast.syncer.checkpoint.download import cache_folder
 from holdfast.syncer.errors import (
     DirectoryMissing,
     ManifestMismatch,

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.checkpoint import shared_copy
+from holdfast.syncer.checkpoint import download
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.shared_copy import cache_folder, remove_unread
+from holdfast.syncer.checkpoint.download import cache_folder, remove_unread
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
 from tests.rig.faults.fault_proxy import FaultProxy
@@ -28,7 +28,7 @@ from tests.syncer.conftest import Distant
 pytestmark = pytest.mark.usefixtures("temporary_folder")
 CROWD = """
 import os, signal, sys
-from holdfast.syncer.checkpoint import shared_copy
+from holdfast.syncer.checkpoint import download
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 import aiobotocore.session, anyio.to_thread  # once, for all who are forked
@@ -60,7 +60,7 @@ os.kill(killed, signal.SIGKILL)
 os.waitpid(killed, 0)
 os.close(lives)
 print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in others].count(0), flush=True)
-print(os.listdir(shared_copy.cache_folder()))
+print(os.listdir(download.cache_folder()))
 """
 
 
@@ -105,7 +105,6 @@ import os, signal, sys
 from pathlib import Path
 from fsspec.implementations.local import LocalFileSystem
 from holdfast.syncer.checkpoint import download
-from holdfast.syncer.checkpoint import shared_copy
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import ranges
@@ -144,7 +143,7 @@ def test_what_a_killed_download_left_is_not_a_part_of_the_next(
     checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a reader that came before it died and waited at its gate."""
-    monkeypatch.setattr(shared_copy, "_remove_unread", lambda cache: None)
+    monkeypatch.setattr(download, "_remove_unread", lambda cache: None)
     assert run(DISTANT + KILLED, str(folder)).returncode == -9
     (partial,) = cache_folder().glob("*.partial")
     (partial / "model.pt").write_bytes(b"half")
@@ -193,7 +192,7 @@ with checkpoint.as_directory() as path:
             os._exit(0)
 if not leaver:
     os._exit(0)
-print(os.listdir(shared_copy.cache_folder()))
+print(os.listdir(download.cache_folder()))
 os.close(lives)
 os.waitpid(stayer, 0)
 """
@@ -229,7 +228,7 @@ try:
         pass
 except Exception as error:
     print(type(error).__name__, error)
-print(os.listdir(shared_copy.cache_folder()))
+print(os.listdir(download.cache_folder()))
 """
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.checkpoint.merge_ranks import facts_of, merge_parts, owners_of
+from holdfast.syncer.checkpoint.staging import facts_of, merge_parts, owners_of
 from holdfast.syncer.errors import AlreadyStored, UnusableFile
 
 

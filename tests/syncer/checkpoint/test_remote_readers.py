@@ -22,7 +22,7 @@ from holdfast.syncer.errors import (
     StorageUnavailable,
 )
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
-from holdfast.syncer.stores.arrow import ArrowStore
+from holdfast.syncer.stores.generic import ArrowStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import ranges
 from tests.rig.storage.s3_server import S3Server

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.checkpoint import download, shared_copy
+from holdfast.syncer.checkpoint import download
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.shared_copy import cache_folder, remove_unread
+from holdfast.syncer.checkpoint.download import cache_folder, remove_unread
 from holdfast.syncer.errors import StorageUnavailable
 from tests.syncer.checkpoint.remote import Meanwhile, left
 from tests.syncer.checkpoint.remote import checkpoint as checkpoint
@@ -39,10 +39,10 @@ def interruptible() -> Iterator[None]:
 @pytest.fixture
 def stalled(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A process was stopped while it downloaded the checkpoint; returns the name of its copy."""
-    monkeypatch.setattr(shared_copy, "_STALLED_S", 0.05)
+    monkeypatch.setattr(download, "_STALLED_S", 0.05)
     with checkpoint.as_directory() as copy:
         name = Path(copy).name
-    with shared_copy._gate(cache_folder() / name):
+    with download._gate(cache_folder() / name):
         yield name
 
 
@@ -59,7 +59,7 @@ def test_a_download_that_moves_is_waited_for(
     stalled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = iter([1, 2, 3, 3])
-    gate = shared_copy._gate(cache_folder() / stalled, 0.01, progress=lambda: next(sizes))
+    gate = download._gate(cache_folder() / stalled, 0.01, progress=lambda: next(sizes))
     with pytest.raises(BlockingIOError), gate:
         pass
     assert next(sizes, None) is None
@@ -68,9 +68,9 @@ def test_a_download_that_moves_is_waited_for(
 def test_who_leaves_waits_for_no_one_that_is_stopped(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_copy, "_TIDY_S", 0.05)
+    monkeypatch.setattr(download, "_TIDY_S", 0.05)
     with checkpoint.as_directory() as copy:
-        gate = shared_copy._gate(Path(copy))
+        gate = download._gate(Path(copy))
         gate.__enter__()
     gate.__exit__(None, None, None)
     assert Path(copy).is_dir()

@@ -12,8 +12,7 @@ import pytest
 
 from holdfast.syncer.errors import DiskSilent, NoAnswer, from_os_error
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.disk_deadline import answered, waiting_at_most
-from holdfast.syncer.files.durable import fsync_dir, write_atomic
+from holdfast.syncer.files.durable import answered, fsync_dir, waiting_at_most, write_atomic
 from holdfast.syncer.files.threads import ThreadCall
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.files import forcing
-from holdfast.syncer.files.forcing import Forcing
-from holdfast.syncer.files.unforced import BytesLost, Unforced
+from holdfast.syncer.files.forcing import BytesLost, Forcing, Unforced
 
 _MIB = 1 << 20
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.files.regular import NotRegular, read_regular, regular_descriptor
+from holdfast.syncer.files.tree import NotRegular, read_regular, regular_descriptor
 
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 

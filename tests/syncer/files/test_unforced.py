@@ -13,8 +13,8 @@ import pytest
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.errors import DiskSilent, NoAnswer, StorageUnavailable
-from holdfast.syncer.files import unforced
-from holdfast.syncer.files.unforced import BytesLost
+from holdfast.syncer.files import forcing
+from holdfast.syncer.files.forcing import BytesLost
 from holdfast.syncer.uploader.uploader import Uploader
 
 
@@ -48,7 +48,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk()
-    monkeypatch.setattr(unforced, "fsync_file", made.fsync)
+    monkeypatch.setattr(forcing, "fsync_file", made.fsync)
     return made
 
 

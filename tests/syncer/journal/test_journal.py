@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.journal import cutting, fsync, reading
 from holdfast.syncer.journal import journal as journals
+from holdfast.syncer.journal import segment
 from holdfast.syncer.journal.journal import (
     MAGIC,
     Journal,
@@ -43,7 +43,7 @@ def test_a_record_is_read_wherever_a_block_ends(
     journal.append(known)
     journal.close()
     for block in range(9, 120):
-        monkeypatch.setattr(reading, "_BLOCK", block)
+        monkeypatch.setattr(segment, "_BLOCK", block)
         assert payloads(folder) == known, block
         assert readable_end(folder) == journal.position, block
 
@@ -52,7 +52,7 @@ def test_a_record_is_read_wherever_a_block_ends(
 def test_the_readable_end_is_where_reading_ends_whatever_is_damaged(
     folder: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(reading, "_BLOCK", block)
+    monkeypatch.setattr(segment, "_BLOCK", block)
     journal = Journal(folder)
     journal.append([b"first", b"x" * 60, b"last"])
     journal.close()
@@ -111,7 +111,7 @@ def test_a_journal_that_was_just_read_is_not_read_again(
     journal.close()
     end = readable_end(folder)
     with monkeypatch.context() as context:
-        context.delattr(cutting, "read_segment")
+        context.delattr(journals, "read_segment")
         Journal(folder, read_until=end).close()
         with pytest.raises(NameError):
             Journal(folder)
@@ -299,7 +299,7 @@ def test_a_sync_forces_the_segment_that_was_written_to_and_not_the_one_begun_sin
     first = journal.unsynced()
     journal.append([b"two"])
     journal.rotate()
-    monkeypatch.setattr(fsync, "fdatasync_file", forced.append)
+    monkeypatch.setattr(journals, "fdatasync_file", forced.append)
     assert first.force() == first.position
     assert os.path.samestat(os.fstat(forced[0]), (folder / "000000.log").stat())
     journal.close()

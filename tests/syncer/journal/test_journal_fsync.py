@@ -13,10 +13,16 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.files.durable import fsync_dir
-from holdfast.syncer.journal import fsync, segment
 from holdfast.syncer.journal import journal as journals
-from holdfast.syncer.journal.fsync import JournalGone
-from holdfast.syncer.journal.journal import Journal, JournalFull, Position, read, segments
+from holdfast.syncer.journal import segment
+from holdfast.syncer.journal.journal import (
+    Journal,
+    JournalFull,
+    JournalGone,
+    Position,
+    read,
+    segments,
+)
 from holdfast.syncer.journal.segment import NewerFormat
 
 
@@ -44,11 +50,11 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return forced
 
         if file:
-            monkeypatch.setattr(fsync, "fdatasync_file", once(os.fdatasync))
+            monkeypatch.setattr(journals, "fdatasync_file", once(os.fdatasync))
         if sealed:
-            monkeypatch.setattr(fsync, "fsync_file", once(os.fsync))
+            monkeypatch.setattr(journals, "fsync_file", once(os.fsync))
         if directory:
-            monkeypatch.setattr(fsync, "fsync_dir", once(fsync_dir))
+            monkeypatch.setattr(journals, "fsync_dir", once(fsync_dir))
 
     return begin
 
@@ -88,7 +94,7 @@ def test_what_could_not_be_forced_is_written_to_another_segment_and_read_once(
 def test_the_old_segment_may_have_lost_them_or_have_any_part_of_them(
     folder: Path, fails: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fsync, "_cut_off", lambda *_: None)
+    monkeypatch.setattr(journals, "_cut_off", lambda *_: None)
     journal = begun(folder)
     durable = next(at for payload, at in read(folder) if payload == b"record 1").offset
     fails()

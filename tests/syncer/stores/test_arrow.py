@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.stores import arrow, fsspec_store
+from holdfast.syncer.stores import generic
 from holdfast.syncer.stores import retry as retries
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.retry import StorageRetry
@@ -63,7 +63,7 @@ def retry() -> StorageRetry:
 async def test_a_put_that_was_given_up_does_not_come_after_a_newer_one(
     place: Location, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "allowance_s", lambda size: 0.2)
+    monkeypatch.setattr(generic, "allowance_s", lambda size: 0.2)
     store = place.open_store()
     with pytest.raises(StorageUnavailable, match="no answer within the deadline"):
         await store.put("head.json", b"older")
@@ -77,7 +77,7 @@ async def test_a_put_that_was_given_up_does_not_come_after_a_newer_one(
 async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
     place: Location, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "LOOKUP_S", 0.2)
+    monkeypatch.setattr(generic, "LOOKUP_S", 0.2)
     store = place.open_store()
     gate.opened.set()
     await store.put("manifest", b"older")
@@ -96,7 +96,7 @@ async def test_each_piece_of_a_large_file_is_progress(
 ) -> None:
     """One file of a large model takes longer than `sync_timeout`."""
     monkeypatch.setattr(retries, "_MOVES_EVERY_S", 0.0)
-    monkeypatch.setattr(arrow, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(generic, "_CHUNK_BYTES", 1000)
     gate.opened.set()
     moves: list[None] = []
     waits = StorageRetry(timeout_s=60, where="here", tell=print, moving=lambda: moves.append(None))
@@ -112,19 +112,18 @@ async def test_the_time_in_which_others_have_all_the_slots_is_not_the_storages(
     place: Location, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixteen large uploads take minutes, and a removal must not fail meanwhile."""
-    for module in (arrow, fsspec_store):
-        monkeypatch.setattr(module, "LOOKUP_S", 1.0)
+    monkeypatch.setattr(generic, "LOOKUP_S", 1.0)
     stores: list[Any] = [place.open_store(), Coroutines().store()]
     gate.opened.set()
     for store in stores:
         await store.put("key", b"superseded")
-        for _ in range(arrow._THREADS):
+        for _ in range(generic._THREADS):
             await store._slots.acquire()
     removing = [asyncio.create_task(store.delete(["key"])) for store in stores]
     done, _ = await asyncio.wait(removing, timeout=1.2, return_when=asyncio.FIRST_COMPLETED)
     assert not done
     for store, removed in zip(stores, removing, strict=True):
-        for _ in range(arrow._THREADS):
+        for _ in range(generic._THREADS):
             store._slots.release()
         await removed
         assert await store.list("") == []

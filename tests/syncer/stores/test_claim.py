@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.syncer.stores.claim import Claim
+from holdfast.syncer.stores.owned_store import Claim
 
 
 @pytest.mark.parametrize("number", [1, 999_999, 1_000_000])

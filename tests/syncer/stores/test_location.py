@@ -15,7 +15,7 @@ import s3fs
 from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
 from holdfast.syncer.errors import InvalidLocation, StorageError
-from holdfast.syncer.stores.arrow import ArrowStore
+from holdfast.syncer.stores.generic import ArrowStore
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.store import S3Store

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
-from holdfast.syncer.stores.fsspec_store import FsspecStore
+from holdfast.syncer.stores.generic import FsspecStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_s3fs import plain_s3_options
 from holdfast.syncer.stores.s3.store import S3Store

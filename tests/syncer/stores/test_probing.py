@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.syncer.errors import AlreadyStored, StorageRefused
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.probing import ProbeOutcome, Step, probe
+from holdfast.syncer.stores.preflight import ProbeOutcome, Step, probe
 from holdfast.syncer.stores.store import ObjectInfo, PutResult
 from tests.rig.storage.s3_server import S3Server
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore

@@ -16,11 +16,10 @@ import anyio
 import pytest
 
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError
-from holdfast.syncer.stores.arrow import ArrowStore
-from holdfast.syncer.stores.hashed import hashing
+from holdfast.syncer.stores.generic import ArrowStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.store import S3Store
-from holdfast.syncer.stores.store import ObjectInfo, Store
+from holdfast.syncer.stores.store import ObjectInfo, Store, hashing
 from tests.rig.storage.gcs_server import GcsServer
 from tests.rig.storage.s3_server import S3Server
 from tests.rig.storage.stores import FaultyStore, MemoryStore

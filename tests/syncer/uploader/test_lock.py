@@ -16,8 +16,7 @@ import pytest
 
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.uploader import lock as locking
-from holdfast.syncer.uploader.lock import ExperimentLock, Locked, LockLost
-from holdfast.syncer.uploader.lock_holder import Holder, is_alive
+from holdfast.syncer.uploader.lock import ExperimentLock, Holder, Locked, LockLost, is_alive
 
 
 def test_a_second_lock_is_refused_at_once_with_the_name_of_the_holder(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.stores import owned_store, retry
-from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import Claim
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place

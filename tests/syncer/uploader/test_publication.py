@@ -15,9 +15,8 @@ from holdfast.experiment.records.published import fetch_journal
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import stretches
-from holdfast.syncer.journal.head import parse_head, stretches_of
 from holdfast.syncer.journal.journal import Journal, Position, read
-from holdfast.syncer.journal.stretches import Stretch, next_start
+from holdfast.syncer.journal.stretches import Stretch, next_start, parse_head, stretches_of
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, Store

@@ -17,10 +17,9 @@ from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal.journal import segment_name
 from holdfast.syncer.stores import retry
-from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import ClaimLost
+from holdfast.syncer.stores.owned_store import Claim, ClaimLost
 from holdfast.syncer.stores.store import ObjectInfo, Store
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader

@@ -18,7 +18,7 @@ from holdfast.experiment.doctor.target import DoctorTarget, find_target
 from holdfast.experiment.doctor.verify import Depth
 from holdfast.experiment.folder.settings import Settings
 from holdfast.names import printable
-from holdfast.syncer.stores.probing import ProbeOutcome, Step
+from holdfast.syncer.stores.preflight import ProbeOutcome, Step
 from holdfast.text.values import size
 
 T = TypeVar("T")

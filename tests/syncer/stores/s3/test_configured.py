@@ -10,7 +10,7 @@ from holdfast.experiment.browse.locate import published_as
 from holdfast.experiment.folder.trial_folder import have_files, list_folder, read_file
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.s3.configured import as_configured
+from holdfast.syncer.stores.s3.options import as_configured
 from tests.rig.storage.s3_server import S3Server
 
 PROFILE = """

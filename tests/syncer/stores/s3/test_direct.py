@@ -25,7 +25,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import http
-from holdfast.syncer.stores.s3.signature import SignedRequest, signed
+from holdfast.syncer.stores.s3.http import SignedRequest, signed
 from holdfast.syncer.stores.store import Store
 
 pytestmark = pytest.mark.anyio
