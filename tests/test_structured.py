@@ -44,7 +44,7 @@ ENDLESS = {
         "experiment/worker/rank_session.py",
         "_send",
     ): "of a thread that sends a line before this one",
-    ("experiment/worker/command/process.py", "_wait"): "a command runs as long as it likes",
+    ("experiment/worker/command/trainable.py", "_wait"): "a command runs as long as it likes",
     ("experiment/worker/host.py", "_repeating"): "of timers that were cancelled",
     ("experiment/nodes/keeper.py", "gone"): "its caller, an agent that ends, has one",
     ("experiment/records/journal_writer.py", "sync"): "the sync has the disk's deadline",

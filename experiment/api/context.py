@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.experiment.control.machine_resources import host_resources
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.worker.holdings import gpus_used, resources_of, sums
+from holdfast.experiment.worker.context import gpus_used, resources_of, sums
 from holdfast.experiment.worker.job import Machine
 from holdfast.experiment.worker.session import Session, running
 from holdfast.experiment.workers.shared_capacity import free_of

@@ -17,7 +17,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.start.restoring import Resuming, resuming
-from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker import trainables
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.text.values import counted
@@ -127,14 +127,14 @@ class Experiment:
         """The name of a trainable in the names of its trials. Raises InvalidConfig."""
         if isinstance(run_object, str):
             return run_object
-        return wrap.name_of(wrap.find_trainable(run_object))
+        return trainables.name_of(trainables.find_trainable(run_object))
 
     @classmethod
     def register_if_needed(cls, run_object: Any) -> str:
         """Register a trainable that is not a registered name. Returns its name."""
         name = cls.get_trainable_name(run_object)
         if not isinstance(run_object, str):
-            wrap.register_trainable(name, wrap.find_trainable(run_object))
+            trainables.register_trainable(name, trainables.find_trainable(run_object))
         return name
 
     @property
@@ -232,7 +232,7 @@ def _with_words(
 
 def _bound(run: Any, resources: Any, exports: Any, restore: Any) -> Any:
     """The trainable with its resources, exports and first checkpoint. Raises InvalidConfig."""
-    trainable = wrap.find_trainable(run)
+    trainable = trainables.find_trainable(run)
     if exports:
         trainable = _exporting(trainable, [exports] if isinstance(exports, str) else exports)
     start = None if restore is None else _checkpoint_at(restore)
@@ -244,8 +244,8 @@ def _bound(run: Any, resources: Any, exports: Any, restore: Any) -> Any:
             )
         return trainable if start is None else replace(trainable, start=start)
     if resources is not None:
-        trainable = wrap.with_resources(trainable, _amounts(resources))
-    return trainable if start is None else wrap.with_start(trainable, start)
+        trainable = trainables.with_resources(trainable, _amounts(resources))
+    return trainable if start is None else trainables.with_start(trainable, start)
 
 
 def _exporting(trainable: Any, formats: Sequence[str]) -> Any:
@@ -254,7 +254,7 @@ def _exporting(trainable: Any, formats: Sequence[str]) -> Any:
             "export_formats are for a Trainable class, whose export_model() each trial calls when "
             "it is done; a function exports its model itself"
         )
-    return wrap.with_exports(trainable, formats)
+    return trainables.with_exports(trainable, formats)
 
 
 def _checkpoint_at(restore: Any) -> Checkpoint:

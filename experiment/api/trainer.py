@@ -13,15 +13,18 @@ from holdfast import ray_path
 from holdfast.assignable import checked
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.folder.shell_command import resume_command
-from holdfast.experiment.progress.notebook_view import in_notebook
+from holdfast.experiment.progress.views import in_notebook
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.user_objects.tuner_file import NotTrusted
-from holdfast.experiment.worker.data_config import DataConfig
 from holdfast.experiment.worker.job import GroupTerms
-from holdfast.experiment.worker.train_loop import BackendConfig, TrainLoop
-from holdfast.experiment.worker.training.preemption import PreemptionInfo
-from holdfast.experiment.worker.training.validation import ValidationConfig
+from holdfast.experiment.worker.rank_session import PreemptionInfo
+from holdfast.experiment.worker.train_loop import (
+    BackendConfig,
+    DataConfig,
+    TrainLoop,
+    ValidationConfig,
+)
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import ResumeConfig, RunConfig
 from holdfast.trial.errors import InvalidConfig, TrialError, TuneError

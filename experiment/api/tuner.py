@@ -27,9 +27,9 @@ from holdfast.experiment.start.restoring import (
     settings_of,
 )
 from holdfast.experiment.start.short_names import with_algorithms
-from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker import trainables
 from holdfast.experiment.worker.train_loop import TrainLoop
-from holdfast.experiment.worker.wrap import name_of
+from holdfast.experiment.worker.trainables import name_of
 from holdfast.replaced import explained_attribute
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
@@ -156,7 +156,7 @@ class Tuner:
         ):
             if value is not None and not isinstance(value, kind):
                 raise InvalidConfig(f"{name} must be a {kind.__name__}, not {value!r:.100}")
-        found, space = wrap.find_trainable(trainable), dict(param_space or {})
+        found, space = trainables.find_trainable(trainable), dict(param_space or {})
         if isinstance(found, TrainLoop):
             found, space = found.in_space(space)
             found, run_config = found.saving_by(run_config)

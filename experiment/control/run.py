@@ -32,9 +32,9 @@ from holdfast.experiment.control.services import (
 )
 from holdfast.experiment.control.user_threads import history
 from holdfast.experiment.page.of_run import RunPage, open_page
-from holdfast.experiment.progress.log_view import LogBuffer
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
+from holdfast.experiment.progress.terminal_view import LogBuffer
 from holdfast.experiment.progress.wording import Retries, Retry, retry_text
 from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.records.wall_clock import wall_time
@@ -42,8 +42,8 @@ from holdfast.experiment.steering.desk import Desk
 from holdfast.experiment.steering.socket import keep_socket
 from holdfast.experiment.uploads.unrecorded_checkpoints import found_again, found_notice
 from holdfast.experiment.user_objects.pickling import dumps
-from holdfast.experiment.worker.main_module import Script
 from holdfast.experiment.worker.objects import ObjectRef, check_exist, collecting_references
+from holdfast.experiment.worker.script import Script
 from holdfast.forked import end_child
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.local_launcher import LocalLauncher

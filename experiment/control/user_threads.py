@@ -20,7 +20,7 @@ from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Vi
 from holdfast.experiment.records.fold import Fold, subject_of
 from holdfast.experiment.records.journal_start import BEGINS
 from holdfast.experiment.records.rows import columns_of, newest_row
-from holdfast.experiment.worker.host import failure_of
+from holdfast.experiment.worker.failures import failure_of
 from holdfast.forked import children_end_here
 from holdfast.runtime.deadlines import first_of
 from holdfast.scheduler.effects import AskStopper

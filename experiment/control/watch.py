@@ -27,8 +27,7 @@ from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import retry_options, workers_lines
 from holdfast.experiment.records.place import restore_call
 from holdfast.experiment.results.trial_count import made_by_search
-from holdfast.experiment.worker.host import TrialHost
-from holdfast.experiment.worker.runtime_env import applied_here
+from holdfast.experiment.worker.script import applied_here
 from holdfast.forked import children_end_here
 from holdfast.late import is_late
 from holdfast.runtime import process_control
@@ -88,6 +87,8 @@ class InlineLauncher:
             worker, sock = self._waiting.get(timeout=_REFRESH_S)
         except queue.Empty:
             return run.wait(0)
+        from holdfast.experiment.worker.host import TrialHost  # only the debug mode hosts trials
+
         host = TrialHost()
         host.take(run.plan.job)
         channel = Channel(sock.detach())

@@ -18,10 +18,9 @@ from holdfast.described import Call, Construction, Described
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.thread import Level, Tell
 from holdfast.experiment.callbacks.trial_view import TrialView, Views
-from holdfast.experiment.progress.notebook_view import notebook_display
 from holdfast.experiment.progress.summarizer import finite
 from holdfast.experiment.progress.summary import Summary
-from holdfast.experiment.progress.views import ProgressView
+from holdfast.experiment.progress.views import ProgressView, notebook_display
 from holdfast.experiment.progress.wording import closing_lines, node_lines, storage_text
 from holdfast.experiment.records.rows import CONFIG
 from holdfast.names import printable

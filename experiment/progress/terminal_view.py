@@ -1,16 +1,21 @@
-"""A run as a table that stays at the bottom of a terminal, drawn by rich."""
+"""A run as a table that stays at the bottom of a terminal, drawn by rich.
+
+`LogBuffer` holds the lines that trials print until they are drawn above it.
+"""
 
 from __future__ import annotations
 
 import io
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import Level
-from holdfast.experiment.progress.log_view import LogBuffer
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import (
     Line,
@@ -328,3 +333,47 @@ def _handlers() -> Iterator[logging.StreamHandler[TextIO]]:
         for handler in getattr(logger, "handlers", ()):
             if isinstance(handler, logging.StreamHandler):
                 yield handler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferedLines:
+    """`lines` with their prefixes, oldest first; `skipped` counts the earlier lines dropped, by
+    prefix."""
+
+    skipped: Mapping[str, int]
+    lines: Sequence[tuple[str, str]]
+
+
+class LogBuffer:
+    """Holds the newest `most` lines until they are taken; older ones are only counted.
+
+    One thread may fill it while another empties it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._lines: deque[tuple[str, str]] = deque()
+        self._skipped: Counter[str] = Counter()
+
+    def put(self, prefix: str, line: str) -> None:
+        with self._lock:
+            if len(self._lines) == self._most:
+                self._skipped[self._lines.popleft()[0]] += 1
+            self._lines.append((prefix, line))
+
+    def skip(self, prefix: str, count: int) -> None:
+        """Count lines that were dropped on their way here."""
+        with self._lock:
+            self._skipped[prefix] += count
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._lines and not self._skipped
+
+    def take(self) -> BufferedLines:
+        """Take all lines since the last call."""
+        with self._lock:
+            taken = BufferedLines(skipped=self._skipped, lines=self._lines)
+            self._skipped, self._lines = Counter(), deque()
+        return taken

@@ -27,7 +27,7 @@ from holdfast.experiment.user_objects.tuner_file import (
     recorded_code,
     script_of,
 )
-from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker import trainables
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.events import ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
@@ -62,7 +62,7 @@ def code_field(trainable: Any) -> dict[str, StoredField]:
 def _modules_of(trainable: Any) -> str:
     """Where the modules of the trainable are found: as the script does, and in the folder of a
     module that a command has imported."""
-    module = sys.modules.get(wrap.module_of(trainable))
+    module = sys.modules.get(trainables.module_of(trainable))
     file = None if isinstance(trainable, TrainLoop) else getattr(module, "__file__", None)
     found = module_path().split(os.pathsep)
     if module is not None and file is not None and module.__name__ not in SCRIPT:
@@ -130,7 +130,7 @@ def name_for_shell(trainable: Any) -> str:
 def is_stored(trainable: Any) -> bool:
     """True if the experiment has the code of the trainable, since no module has it by name."""
     is_inside = "<locals>" in getattr(trainable, "__qualname__", "")
-    return is_inside or wrap.module_of(trainable) in SCRIPT
+    return is_inside or trainables.module_of(trainable) in SCRIPT
 
 
 def _has_rows(machine: Machine) -> bool:

@@ -24,7 +24,6 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.listed_place import note_run
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
-from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.reporters import ProgressReporter, ReporterView
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.views import (
@@ -32,6 +31,7 @@ from holdfast.experiment.progress.views import (
     UnfailingView,
     choose_view,
     error_stream,
+    in_notebook,
 )
 from holdfast.experiment.progress.wording import retry_advice
 from holdfast.experiment.projector.logger_callbacks import as_asked
@@ -57,7 +57,7 @@ from holdfast.experiment.start.planning import given_callbacks, plan_run, resume
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.trackers.supervisor import check_callbacks
 from holdfast.experiment.user_objects.stored_objects import UsersValues
-from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker import trainables
 from holdfast.experiment.worker.objects import remove_abandoned as remove_abandoned_objects
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
@@ -91,7 +91,7 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
             echo=host_resources.echoes,
             enforce_memory=_either(settings.enforce_memory, host_resources.enforces_memory),
         )
-        started_by_import.check("" if settings.debug else wrap.module_of(request.trainable))
+        started_by_import.check("" if settings.debug else trainables.module_of(request.trainable))
         opened = request.opened or _named(request, settings)
         with none_stays(opened.place.layout):
             check_local(opened.place)
@@ -303,7 +303,7 @@ def unique_name(trainable: Any) -> str:
     """The trainable's name and the local time, as in Ray; a suffix distinguishes two of one
     second."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    return f"{wrap.name_of(trainable)}_{stamp}_{secrets.token_hex(2)}"
+    return f"{trainables.name_of(trainable)}_{stamp}_{secrets.token_hex(2)}"
 
 
 @contextmanager
@@ -359,7 +359,7 @@ def called(job: JobExperiments, request: Request) -> JobCall:
     """Note the call in the job's file. Raises OSError, StorageError, and TuneError for an
     experiment that cannot be read."""
     run = request.run
-    call = run.name or f"a run of {wrap.name_of(request.trainable)}"
+    call = run.name or f"a run of {trainables.name_of(request.trainable)}"
     number = job.number(call)
     known = job.find(call, number)
     name = run.name or (known.name if known else unique_name(request.trainable))

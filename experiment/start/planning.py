@@ -22,9 +22,8 @@ from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
-from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.reporters import ResultLines
-from holdfast.experiment.progress.views import ProgressView
+from holdfast.experiment.progress.views import ProgressView, in_notebook
 from holdfast.experiment.progress.wording import retry_options, retry_way, room_notice
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
@@ -51,9 +50,9 @@ from holdfast.experiment.user_objects.pickling import parts_of, pickled_size
 from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.experiment.user_objects.tuner_file import RAY_NAMES
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
-from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker import trainables
 from holdfast.experiment.worker.objects import LARGE_BYTES
-from holdfast.experiment.worker.runtime_env import check_given_again
+from holdfast.experiment.worker.script import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
 from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
@@ -209,7 +208,7 @@ _OF_LIBRARIES = frozenset({"eval_metric", "metric"})
 def resumed_by(location: Location, settings: Settings, trainable: Any) -> str:
     """What resumes the run in a shell; "" in a notebook, and where a shell cannot pass what it
     needs: a filesystem object, or a trainable that may not be in tuner.pkl as a whole."""
-    is_partly_here = location.kind == "given" or wrap.is_in_memory(trainable)
+    is_partly_here = location.kind == "given" or trainables.is_in_memory(trainable)
     cannot = in_notebook() or settings.debug or is_partly_here
     return "" if cannot else resume_command(location.public)
 
@@ -226,7 +225,7 @@ def plan_run(
 
     Raises what `Tuner.fit` documents.
     """
-    resources = wrap.resources_of(request.trainable)
+    resources = trainables.resources_of(request.trainable)
     engine = engine_for(host_resources)
     offer = offer_of(engine)
     check_resources(request.trainable, resources, host_resources, offer)
@@ -450,7 +449,7 @@ def _policy(request: Request) -> TrialScheduler:
     work with the trainable."""
     policy = scheduler_of(request.tune.scheduler)
     is_class = isinstance(request.trainable, type)
-    if policy.needs_checkpoints and is_class and not wrap.can_save(request.trainable):
+    if policy.needs_checkpoints and is_class and not trainables.can_save(request.trainable):
         raise InvalidConfig(
             f"{type(policy).__name__} resumes trials from checkpoints, and "
             f"{request.trainable.__qualname__} makes none: define save_checkpoint() and "

@@ -28,12 +28,11 @@ from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.start.extension import Extension, stop_fields, stop_options
 from holdfast.experiment.user_objects.pickling import NotPicklable, pickles
 from holdfast.experiment.user_objects.stored_objects import StoredField, stored
-from holdfast.experiment.worker import wrap
-from holdfast.experiment.worker.data_config import check_datasets
+from holdfast.experiment.worker import trainables
 from holdfast.experiment.worker.job import Job
-from holdfast.experiment.worker.runtime_env import kept_of, located
-from holdfast.experiment.worker.train_loop import TrainLoop
-from holdfast.experiment.worker.wrap import check_class
+from holdfast.experiment.worker.script import kept_of, located
+from holdfast.experiment.worker.train_loop import TrainLoop, check_datasets
+from holdfast.experiment.worker.trainables import check_class
 from holdfast.foreign import instead_of_search
 from holdfast.global_numbers import drawn_seed
 from holdfast.scheduler.events import ExperimentSpec
@@ -392,7 +391,7 @@ def spec_of(
     return ExperimentSpec(
         experiment_id=secrets.token_hex(8),
         run=secrets.token_hex(3)[:5],
-        trainable=wrap.name_of(request.trainable),
+        trainable=trainables.name_of(request.trainable),
         seed=seed,
         metric=request.metric,
         mode=request.mode,
@@ -405,7 +404,7 @@ def spec_of(
         reuse_actors=request.reuses_actors,
         **stop_fields(request.run.stop),
         scheduler=request.scheduler_name,
-        saves_when_told=wrap.can_save(request.trainable),
+        saves_when_told=trainables.can_save(request.trainable),
         resources=resources if isinstance(resources, PlacementGroupFactory) else None,
         failure=request.run.failure_config,
         checkpoint=request.run.checkpoint_config,

@@ -20,7 +20,7 @@ from holdfast.experiment.user_objects.tuner_file import (
     TunerFile,
     numbered,
 )
-from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker import trainables
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.names import listed
 from holdfast.scheduler.codec import snapshot
@@ -480,7 +480,7 @@ def _with_trainable(given: RestoreArguments, file: TunerFile) -> RestoreArgument
     trainable, wanted = given.trainable, given.wanted
     if trainable is None and wanted.param_space is not None:
         trainable = file.load_trainable()
-    trainable = None if trainable is None else wrap.find_trainable(trainable)
+    trainable = None if trainable is None else trainables.find_trainable(trainable)
     if isinstance(trainable, TrainLoop) and wanted.param_space is not None:
         trainable, space = trainable.in_space(wanted.param_space)
         wanted = replace(wanted, param_space=space)
@@ -530,11 +530,12 @@ def _needed_objects(
 def _same_trainable(opened: OpenedExperiment, spec: ExperimentSpec, request: Request) -> Any:
     """The request's trainable. Raises InvalidConfig if it has another name than the
     experiment's."""
-    found = wrap.find_trainable(request.trainable)
-    if wrap.name_of(found) != spec.trainable:
+    found = trainables.find_trainable(request.trainable)
+    if trainables.name_of(found) != spec.trainable:
         raise InvalidConfig(
             f"the experiment in {opened.path} was begun with the trainable {spec.trainable!r}, "
-            f"but restore() was called with {wrap.name_of(found)!r}. Pass one of the same name"
+            f"but restore() was called with {trainables.name_of(found)!r}. Pass one of the same "
+            f"name"
         )
     if isinstance(found, TrainLoop):
         found, _ = found.in_space(request.param_space)

@@ -1,21 +1,127 @@
-"""The functions that user code calls about the trial that it runs in."""
+"""Functions for user code about the trial that it runs in, also those of Ray up to 2.6."""
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from holdfast import ray_path
-from holdfast.experiment.worker.session import Session, TrialStopped, current, here
-from holdfast.experiment.worker.training.validation import ValidationTaskConfig
+from holdfast.experiment.worker.session import Session, TrialStopped, current, here, running
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trees import try_to_delete
 from holdfast.trial.errors import InvalidMetrics
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import CheckpointUploadMode, checkpoint_number
+
+if TYPE_CHECKING:
+    import torch
+
+    from holdfast.experiment.worker.train_loop import ValidationTaskConfig
+
+
+def get_devices() -> list[torch.device]:
+    """The devices of this rank: its GPUs, or the CPU if it has none."""
+    import torch
+
+    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    own = range(visible)
+    session = running()
+    if session is not None and session.assignment.world_size > 1:
+        share = session.assignment.bundles[1].get("GPU", 0)
+        own = gpus_of(session.assignment.local_rank, share)
+    found = [torch.device("cuda", index) for index in own if index < visible]
+    return found or [torch.device("cpu")]
+
+
+def gpus_of(rank: int, share: float) -> range:
+    """The GPUs of the trial on this machine that the rank with this local number uses.
+
+    Fractions of one GPU are given out in order.
+    """
+    first = int(rank * share)
+    return range(first, max(int((rank + 1) * share), first + 1) if share else first)
+
+
+def get_device() -> torch.device:
+    """The device for this rank's model and data."""
+    return get_devices()[0]
+
+
+def sums(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The sums by the names of resources."""
+    total: dict[str, float] = {}
+    for one in amounts:
+        for name, amount in one.items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
+
+
+def resources_of(session: Session) -> dict[str, float]:
+    """What this worker holds: a rank its own bundle, another worker all of its trial's."""
+    assignment = session.assignment
+    bundles = assignment.bundles if session.job.group is None else [assignment.own_bundle]
+    return {name: amount for name, amount in sums(bundles).items() if amount}
+
+
+def gpus_used(session: Session) -> list[str]:
+    """The names of the GPUs that this worker uses: the trial's; a rank, which sees those of all
+    ranks on its node, its part of them."""
+    assignment = session.assignment
+    if session.job.group is None:
+        return list(assignment.gpus)
+    own = gpus_of(assignment.local_rank, assignment.own_bundle.get("GPU", 0))
+    return [assignment.gpus[at] for at in own if at < len(assignment.gpus)]
+
+
+_PARAMETER: Final = "checkpoint_dir"
+
+
+@contextmanager
+def checkpoint_dir(step: Any) -> Iterator[str]:
+    """A new directory. With the files that the block writes there, it is the checkpoint of the
+    next report, unless that report has one of its own. `step` has no effect.
+
+    Raises NotInTrial outside a trial.
+    """
+    if (session := here("tune.checkpoint_dir()")) is None:
+        with TemporaryDirectory() as unused:
+            yield unused
+        return
+    folder = str(session.staging_directory())
+    yield folder
+    session.waiting = Checkpoint.from_directory(folder)
+
+
+def is_session_enabled() -> bool:
+    """Whether the caller runs in a trial."""
+    return running() is not None
+
+
+@contextmanager
+def older_arguments(trainable: Any, session: Session) -> Iterator[dict[str, str]]:
+    """`checkpoint_dir=`, the files to resume from, for a function with such a parameter whose
+    default is None; they are there until the block ends."""
+    start = session.checkpoint() if ray_path.is_active() and _takes_it(trainable) else None
+    if start is None:
+        yield {}
+        return
+    with start.as_directory() as folder:
+        yield {_PARAMETER: folder}
+
+
+def _takes_it(trainable: Any) -> bool:
+    try:
+        found = inspect.signature(trainable).parameters.get(_PARAMETER)
+    except ValueError:  # a builtin without a signature
+        return False
+    return found is not None and found.default is None
+
 
 P = ParamSpec("P")
 _KEYWORDS = (

@@ -15,27 +15,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from holdfast.experiment.folder.layout import ON_NODE
+from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, ON_NODE, STAGING
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
-from holdfast.experiment.worker.advice import advice_for
-from holdfast.experiment.worker.afterwards import fails_nothing, tell
-from holdfast.experiment.worker.command.errors import CommandError
+from holdfast.experiment.worker.context import older_arguments
+from holdfast.experiment.worker.failures import FolderUnusable, describe
 from holdfast.experiment.worker.job import Assignment, Job
-from holdfast.experiment.worker.main_module import adopt
-from holdfast.experiment.worker.metrics import sendable
 from holdfast.experiment.worker.objects import collecting_references, import_packages, use_copies
-from holdfast.experiment.worker.older import older_arguments
-from holdfast.experiment.worker.output.capture import OutputCapture
-from holdfast.experiment.worker.rank_session import RankSession
-from holdfast.experiment.worker.session import Session, TrialStopped
-from holdfast.experiment.worker.trainable import Trainable
-from holdfast.experiment.worker.training.script_launchers import refuse_in_trials
-from holdfast.experiment.worker.trial_directory import FolderUnusable, prepare_directory
-from holdfast.experiment.worker.wrap import check_has_run, exports_of, start_of
+from holdfast.experiment.worker.output import OutputCapture
+from holdfast.experiment.worker.script import adopt, refuse_in_trials
+from holdfast.experiment.worker.session import Session, TrialStopped, fails_nothing, tell
+from holdfast.experiment.worker.trainables import Trainable, check_has_run, exports_of, start_of
 from holdfast.forked import children_end_here
 from holdfast.plain_numbers import is_number, plain_number
 from holdfast.runtime import process_control, threads
@@ -45,10 +39,68 @@ from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.text.errors import excerpt, message_of, traceback_of, type_name
-from holdfast.trial.errors import Failure, FailureKind, InvalidMetrics
+from holdfast.syncer.checkpoint.reading import BeingRead, retire
+from holdfast.syncer.files.tree import is_ours
+from holdfast.text.errors import excerpt
+from holdfast.trees import try_to_delete
+from holdfast.trial.errors import Failure, InvalidMetrics
 from holdfast.trial.metrics import UNNAMED, lookup
+from holdfast.trial.trial import checkpoint_number
 from holdfast.trial.values import from_plain
+
+
+def prepare_directory(session: Session) -> None:
+    """Create the trial's directory, and remove unrecorded files of an attempt that died.
+
+    Raises FolderUnusable.
+    """
+    try:
+        _prepare(session)
+    except OSError as error:
+        why = f"{error.filename or session.folder}: {error.strerror or error}"
+        raise FolderUnusable(f"cannot write the trial's folder {why}") from error
+
+
+def _prepare(session: Session) -> None:
+    try:
+        os.mkdir(session.folder)
+    except FileNotFoundError:
+        os.makedirs(session.folder, exist_ok=True)
+    except FileExistsError:
+        pass
+    else:
+        return
+    if session.assignment.local_rank:
+        return  # the first rank on this machine does it
+    directory = session.trial_dir
+    _clear_staging(directory / STAGING, session.staging_root)
+    for found in directory.glob(f"{CHECKPOINT_PREFIX}*"):
+        number = checkpoint_number(found.name)
+        if number is None or not found.is_dir():
+            continue  # the user's own: they may use any name
+        if number >= session.assignment.next_checkpoint and is_ours(found):
+            _clear_away(found, number, session)
+
+
+def _clear_staging(folder: Path, own: Path) -> None:
+    """Remove staged files, except those that other ranks of this attempt have already put
+    there."""
+    with suppress(FileNotFoundError):
+        for found in list(folder.iterdir()):
+            if found != own:
+                try_to_delete(found)
+
+
+def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
+    try:
+        aside = retire(unrecorded)
+    except BeingRead:
+        # A reader has it open: new files under this name would mix with those that it has read.
+        session.pass_over(number)
+    else:
+        if aside is not None:
+            try_to_delete(aside)  # the name is free; the next run removes it
+
 
 # Ray's variable for the directory in which the script was started.
 ORIGIN = "TUNE_ORIG_WORKING_DIR"
@@ -69,8 +121,6 @@ class TrialHost:
         """`payload` is a pickled `Script`, and behind it a pickled `Job`: its modules may read the
         script's arguments when they are imported."""
         import cloudpickle
-
-        import holdfast.experiment.worker.context  # noqa: F401  # has `report`: else each trial imports it
 
         refuse_in_trials()
         shared = io.BytesIO(payload)
@@ -117,8 +167,7 @@ class TrialHost:
         """Run one attempt. Returns the class trainable, which a later trial may reuse, and whether
         this process may run another attempt."""
         assert self._job is not None
-        kind = Session if self._job.group is None else RankSession
-        session = kind(self._job, assignment, channel)
+        session = _session_kind(self._job)(self._job, assignment, channel)
         attempt = assignment.attempt
         try:
             prepare_directory(session)
@@ -159,6 +208,14 @@ class TrialHost:
             channel.send([session.ending, attempt])
         # A worker that is being preempted gets no other trial.
         return kept, not session.is_preempted
+
+
+def _session_kind(job: Job) -> type[Session]:
+    if job.group is None:
+        return Session
+    from holdfast.experiment.worker.rank_session import RankSession  # few trials have ranks
+
+    return RankSession
 
 
 def _title_of(assignment: Assignment, experiment: str) -> Title:
@@ -266,49 +323,6 @@ def _has_all(reported: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
 def config_of(session: Session) -> dict[str, Any]:
     """The trial's config with the user's own objects in place."""
     return users_config(from_plain(session.assignment.config), session.job.param_space)
-
-
-_HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-
-
-def describe(error: BaseException, session: Session) -> Failure:
-    """The error that ended the user's function in this process, with advice where the cause is
-    how trials run."""
-    shown = error.__traceback__
-    # The first frames are holdfast's: the user needs only their own.
-    while shown and shown.tb_next and shown.tb_frame.f_code.co_filename.startswith(_HERE):
-        shown = shown.tb_next
-    is_setup = isinstance(error, FolderUnusable)
-    if is_setup or isinstance(error, CommandError):
-        shown = None  # all frames are holdfast's: the message says what the command did
-    failure = failure_of(error.with_traceback(shown), "setup" if is_setup else "user")
-    started_in = session.job.working_dir if session.job.chdir else ""
-    folder = session.folder if session.job.chdir else ""
-    advice = advice_for(
-        error,
-        started_in=started_in,
-        folder=folder,
-        config=session.assignment.config,
-        node_dir=os.environ.get(NODE_DIR, ""),
-    )
-    return replace(
-        failure,
-        message=f"{failure.message.rstrip('.')}. {sendable(advice)}"
-        if advice
-        else failure.message,
-        pid=os.getpid(),
-        hostname=socket.gethostname(),
-    )
-
-
-def failure_of(error: BaseException, kind: FailureKind) -> Failure:
-    """The error as text: its class need not exist, or be picklable, anywhere else."""
-    return Failure(
-        kind=kind,
-        type_name=sendable(type_name(error)),
-        message=sendable(message_of(error)),
-        traceback=sendable(traceback_of(error, error.__traceback__)),
-    )
 
 
 def _print_failure(session: Session, failure: Failure) -> None:

@@ -1,15 +1,20 @@
-"""The session of one rank of a trial that several workers train together."""
+"""One rank of a trial that several workers train together: its session, and what its loop can ask
+for besides reports: barriers, preemption, the checkpoints reported so far."""
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import STAGING, rank_log
 from holdfast.experiment.worker.session import NotInTrial, Session, current
 from holdfast.runtime.wire import Message
@@ -24,6 +29,7 @@ from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 from holdfast.trial.trial import (
     CheckpointRecord,
     CheckpointUploadMode,
+    Validation,
     checkpoint_dirname,
     checkpoint_number,
 )
@@ -302,3 +308,166 @@ def current_rank(caller: str, *, instead: str = "") -> RankSession:
             f"train.DataParallelTrainer(loop){instead}"
         )
     return session
+
+
+T = TypeVar("T")
+# The text form of this is what the controller passes on at most (`claims.LONGEST_GATHERED`).
+LARGEST_BYTES = 64 << 10
+
+
+def barrier() -> None:
+    """Wait until every rank has called this.
+
+    Every rank must call it equally often. A rank that keeps the others waiting for longer than
+    HOLDFAST_BARRIER_TIMEOUT_S, or that reports or returns meanwhile, ends the attempt with an
+    error that names it. Raises NotInTrial outside the loop of a trainer.
+    """
+    current_rank("train.collective.barrier()").gather("")
+
+
+def broadcast_from_rank_zero(data: T) -> T:
+    """Rank 0's `data`, in every rank: a barrier, as `barrier()` is.
+
+    It is pickled: at most 64 KiB, else ValueError. Larger values go through `holdfast.put()`,
+    whose reference is small, or through torch. Raises what pickling raises, and NotInTrial outside
+    the loop of a trainer.
+    """
+    session = current_rank("train.collective.broadcast_from_rank_zero()")
+    texts = session.gather("" if session.assignment.rank else _as_text(data))
+    shared: T = _from_text(texts[0])
+    return shared
+
+
+def _as_text(data: Any) -> str:
+    import cloudpickle
+
+    pickled: bytes = cloudpickle.dumps(data)
+    if len(pickled) > LARGEST_BYTES:
+        raise ValueError(
+            f"broadcast_from_rank_zero() takes at most {LARGEST_BYTES:,} bytes, and this "
+            f"{type(data).__name__} has {len(pickled):,}: broadcast a holdfast.put() reference "
+            f"instead"
+        )
+    return base64.b64encode(pickled).decode()
+
+
+def _from_text(text: str) -> Any:
+    """Rank 0 of this trial has pickled it, and runs the same code. The controller passes the text
+    on and does not unpickle it."""
+    import pickle
+
+    return pickle.loads(base64.b64decode(text))
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionInfo:
+    """`deadline_ms`: when the attempt ends at the latest, in milliseconds since 1970; None if it
+    is not known. `preempted_node_to_ranks`: the ranks that end, by the names of their nodes; ""
+    is the machine of the script."""
+
+    deadline_ms: int | None
+    preempted_node_to_ranks: Mapping[str, Sequence[int]]
+
+    @property
+    def preempted_node_ids(self) -> list[str]:
+        """The names of the nodes."""
+        return list(self.preempted_node_to_ranks)
+
+    @property
+    def preempted_ranks(self) -> list[int]:
+        """The ranks of all nodes."""
+        ranks = (rank for ranks in self.preempted_node_to_ranks.values() for rank in ranks)
+        return sorted(ranks)
+
+
+def get_preemption_info() -> PreemptionInfo | None:
+    """The preemption that is under way, the same in all ranks; None if there is none.
+
+    Like a barrier: every rank must call it equally often. With an answer, save: the next report
+    with a checkpoint ends the attempt, and the trial later resumes from there. A SIGTERM to one
+    rank reaches all of its trial. To look without a barrier, use
+    `get_context().preemption_requested()`.
+
+    Raises NotInTrial outside a trial.
+    """
+    session = current("train.get_preemption_info()")
+    own = session.preempted_until
+    if isinstance(session, RankSession):
+        every = [json.loads(text) for text in session.gather(json.dumps(own))]
+    else:
+        every = [own]
+    known = [until for until in every if until is not None]
+    if not known:
+        return None
+    return PreemptionInfo(int(min(known) * 1000), _ranks_by_node(session))
+
+
+def _ranks_by_node(session: Session) -> dict[str, list[int]]:
+    """All ranks: they end together."""
+    names = session.assignment.rank_nodes
+    return {
+        name: [rank for rank, at in enumerate(names) if at == name]
+        for name in dict.fromkeys(names)
+    }
+
+
+class CheckpointConsistencyMode(StrEnum):
+    """For Ray's scripts. Both mean the same here: when `report()` has returned, its checkpoint is
+    complete, in the journal, and validated if that was asked for."""
+
+    COMMITTED = "COMMITTED"
+    VALIDATED = "VALIDATED"
+
+
+class ReportedCheckpointStatus(StrEnum):
+    """COMMITTED: no validation was asked for. VALIDATED: the metrics have those of the validation.
+    VALIDATION_FAILED: the function raised. VALIDATION_TIMEOUT: it took too long.
+    PENDING_VALIDATION does not occur: a validation is a part of its report."""
+
+    COMMITTED = "COMMITTED"
+    PENDING_VALIDATION = "PENDING_VALIDATION"
+    VALIDATED = "VALIDATED"
+    VALIDATION_FAILED = "VALIDATION_FAILED"
+    VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedCheckpoint:
+    """A checkpoint, the metrics of rank 0's report with those of its validation, and its
+    status."""
+
+    checkpoint: Checkpoint
+    metrics: Mapping[str, Any]
+    status: ReportedCheckpointStatus
+
+
+def get_all_reported_checkpoints(
+    consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
+    timeout_s: float | None = None,
+) -> list[ReportedCheckpoint]:
+    """The checkpoints of this training that are kept, of all attempts and restores, oldest first.
+
+    Those that `CheckpointConfig(num_to_keep=...)` has superseded are missing. There is nothing to
+    wait for, so both arguments have no effect.
+
+    Raises NotInTrial outside the loop of a trainer.
+    """
+    CheckpointConsistencyMode(consistency_mode)
+    session = current_rank(
+        "train.get_all_reported_checkpoints()",
+        instead=". In other trials, keep what you need in a checkpoint",
+    )
+    return [
+        ReportedCheckpoint(
+            session.checkpoint_named(dirname),
+            metrics,
+            _status(Validation(validation)),
+        )
+        for dirname, metrics, validation in session.ask_reported()
+    ]
+
+
+def _status(validation: Validation) -> ReportedCheckpointStatus:
+    if validation is Validation.NONE:
+        return ReportedCheckpointStatus.COMMITTED
+    return ReportedCheckpointStatus(validation.value)

@@ -7,8 +7,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,22 @@ from holdfast.trial.trial import (
     CheckpointUploadMode,
     checkpoint_dirname,
 )
+
+
+@contextmanager
+def fails_nothing() -> Iterator[None]:
+    """Print an exception of this block to stderr: the trial has done its work before."""
+    try:
+        yield
+    except Exception:  # the user's code has broken what the clean-up needs: stderr tells them
+        tell(f"holdfast: after the end, which it does not change: {traceback.format_exc()}")
+
+
+def tell(text: str) -> None:
+    """Print a line to stderr, which user code may have closed or replaced by anything."""
+    with suppress(Exception):
+        print(text, file=sys.stderr)
+
 
 # Longer lines are cut in the terminal; the trial's files hold them whole.
 LONGEST_LINE = 10_000

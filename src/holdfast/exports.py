@@ -38,7 +38,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.data.methods.grouped": "GroupedData",
         "holdfast.data.preprocessors": "Preprocessor preprocessors",
         "holdfast.data.reading": "read_binary_files read_csv read_images read_json read_parquet read_text",
-        "holdfast.experiment.worker.data_config": "ExecutionOptions",
+        "holdfast.experiment.worker.train_loop": "ExecutionOptions",
     },
     "holdfast.data.preprocessors": {
         "holdfast.data.preprocessors.base": "Preprocessor PreprocessorNotFittedException",
@@ -58,11 +58,8 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.experiment.callbacks.callback": "UserCallback",
         "holdfast.experiment.results.result": "Result",
         "holdfast.experiment.worker.context": "TrainContext get_checkpoint get_context report staging_directory",
-        "holdfast.experiment.worker.data_config": "DataConfig TRAIN_DATASET_KEY get_dataset_shard",
-        "holdfast.experiment.worker.train_loop": "BackendConfig",
-        "holdfast.experiment.worker.training.preemption": "PreemptionInfo get_preemption_info",
-        "holdfast.experiment.worker.training.reported": "CheckpointConsistencyMode ReportedCheckpoint ReportedCheckpointStatus get_all_reported_checkpoints",
-        "holdfast.experiment.worker.training.validation": "ValidationConfig ValidationFn ValidationTaskConfig",
+        "holdfast.experiment.worker.rank_session": "CheckpointConsistencyMode PreemptionInfo ReportedCheckpoint ReportedCheckpointStatus get_all_reported_checkpoints get_preemption_info",
+        "holdfast.experiment.worker.train_loop": "BackendConfig DataConfig TRAIN_DATASET_KEY ValidationConfig ValidationFn ValidationTaskConfig get_dataset_shard",
         "holdfast.syncer.checkpoint.checkpoint": "Checkpoint",
         "holdfast.train.collective": "collective",
         "holdfast.trial.config": "CheckpointConfig FailureConfig LoggingConfig RunConfig SyncConfig",
@@ -70,7 +67,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.trial.trial": "CheckpointUploadMode",
     },
     "holdfast.train.collective": {
-        "holdfast.experiment.worker.training.collective": "barrier broadcast_from_rank_zero",
+        "holdfast.experiment.worker.rank_session": "barrier broadcast_from_rank_zero",
     },
     "holdfast.train.huggingface.transformers": {
         "holdfast.train.huggingface.transformers.preparing": "prepare_trainer",
@@ -93,7 +90,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.train.tensorflow.callback": "ReportCheckpointCallback",
     },
     "holdfast.train.torch": {
-        "holdfast.experiment.worker.torch_devices": "get_device get_devices",
+        "holdfast.experiment.worker.context": "get_device get_devices",
         "holdfast.train.torch.checkpoint": "TorchCheckpoint",
         "holdfast.train.torch.config": "TorchConfig",
         "holdfast.train.torch.loading": "DealingSampler prepare_data_loader",
@@ -121,8 +118,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.experiment.start.short_names": "create_scheduler create_searcher",
         "holdfast.experiment.worker.command.trainable": "CommandTrainable",
         "holdfast.experiment.worker.context": "TuneContext get_checkpoint get_context report staging_directory",
-        "holdfast.experiment.worker.trainable": "Trainable",
-        "holdfast.experiment.worker.wrap": "register_trainable with_parameters with_resources",
+        "holdfast.experiment.worker.trainables": "Trainable register_trainable with_parameters with_resources",
         "holdfast.syncer.checkpoint.checkpoint": "Checkpoint",
         "holdfast.trial.config": "CheckpointConfig FailureConfig ResumeConfig RunConfig SyncConfig TuneConfig",
         "holdfast.trial.errors": "TrialError TuneError",
@@ -173,7 +169,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.trial.stoppers": "CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper NoopStopper Stopper TimeoutStopper TrialPlateauStopper",
     },
     "holdfast.tune.utils": {
-        "holdfast.experiment.worker.trainable": "validate_save_restore",
+        "holdfast.experiment.worker.trainables": "validate_save_restore",
         "holdfast.tune.nested": "deep_update flatten_dict merge_dicts unflattened_lookup",
     },
 }

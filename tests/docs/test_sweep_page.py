@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.worker.command import attempt, environment, process
+from holdfast.experiment.worker.command import trainable
 from holdfast.sweep.reading import read
 from holdfast.sweep.settings import KNOWN, sweep_of
 
@@ -31,7 +31,7 @@ def test_the_page_names_every_key() -> None:
 
 
 def test_the_page_names_every_variable_of_a_command() -> None:
-    code = "".join(map(inspect.getsource, (attempt, environment, process)))
+    code = inspect.getsource(trainable)
     variables = set(re.findall(r'"(HOLDFAST_\w+)"', code))
     assert len(variables) == 10
     assert [name for name in variables if f"`{name}`" not in PAGE] == []

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.api.run import TrialsFailed
-from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker import trainables
 from holdfast.trial.errors import ExperimentExists, InvalidConfig
 
 
@@ -222,7 +222,7 @@ def test_a_function_gets_the_checkpoint_to_begin_from_until_it_has_its_own(
         counts, restore=str(start), max_failures=1, storage_path=tmp_path / "results", verbose=0
     )
     assert analysis.trials[0].last_result["n"] == 9
-    kept = wrap.start_of(tune.Tuner.restore(analysis.experiment_path).trainable)
+    kept = trainables.start_of(tune.Tuner.restore(analysis.experiment_path).trainable)
     assert kept is not None
     assert kept.path == str(start)
 

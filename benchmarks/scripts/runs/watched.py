@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.control.watch import REFRESH_S, Refresher
-from holdfast.experiment.progress.log_view import LogBuffer
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
-from holdfast.experiment.progress.terminal_view import TerminalView
+from holdfast.experiment.progress.terminal_view import LogBuffer, TerminalView
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import Failure

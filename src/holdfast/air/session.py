@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from holdfast.experiment.worker.context import get_checkpoint, get_context, report
-from holdfast.experiment.worker.data_config import get_dataset_shard
+from holdfast.experiment.worker.train_loop import get_dataset_shard
 from holdfast.trial.resources import PlacementGroupFactory
 
 __all__ = [

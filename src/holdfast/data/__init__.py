@@ -33,6 +33,6 @@ if TYPE_CHECKING:
     from holdfast.data.reading import read_json as read_json
     from holdfast.data.reading import read_parquet as read_parquet
     from holdfast.data.reading import read_text as read_text
-    from holdfast.experiment.worker.data_config import ExecutionOptions as ExecutionOptions
+    from holdfast.experiment.worker.train_loop import ExecutionOptions as ExecutionOptions
 
 __getattr__, __dir__, __all__ = lazy(__name__)

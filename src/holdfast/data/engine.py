@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from holdfast.experiment.worker.data_config import ExecutionOptions
+from holdfast.experiment.worker.train_loop import ExecutionOptions
 
 
 class DataContext(ExecutionOptions):

@@ -84,7 +84,7 @@ def _device(device: Any) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(TORCH.missing("iter_torch_batches", error), name="torch") from error
     if device == "auto":
-        from holdfast.experiment.worker.torch_devices import get_device
+        from holdfast.experiment.worker.context import get_device
 
         return get_device()
     return torch.device(device if device is not None else "cpu")

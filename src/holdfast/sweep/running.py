@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import address_of
-from holdfast.experiment.worker.command.environment import python_of
+from holdfast.experiment.worker.command.trainable import python_of
 from holdfast.experiment.worker.command.words import Facts, words_of
 from holdfast.sweep.node import Node, with_setting
 from holdfast.sweep.reading import read_file, setting

@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from holdfast.experiment.worker.context import get_context as get_context
     from holdfast.experiment.worker.context import report as report
     from holdfast.experiment.worker.context import staging_directory as staging_directory
-    from holdfast.experiment.worker.data_config import TRAIN_DATASET_KEY as TRAIN_DATASET_KEY
-    from holdfast.experiment.worker.data_config import DataConfig as DataConfig
-    from holdfast.experiment.worker.data_config import get_dataset_shard as get_dataset_shard
-    from holdfast.experiment.worker.train_loop import BackendConfig as BackendConfig
-    from holdfast.experiment.worker.training.preemption import PreemptionInfo as PreemptionInfo
-    from holdfast.experiment.worker.training.preemption import (
-        get_preemption_info as get_preemption_info,
-    )
-    from holdfast.experiment.worker.training.reported import (
+    from holdfast.experiment.worker.rank_session import (
         CheckpointConsistencyMode as CheckpointConsistencyMode,
     )
-    from holdfast.experiment.worker.training.reported import (
+    from holdfast.experiment.worker.rank_session import PreemptionInfo as PreemptionInfo
+    from holdfast.experiment.worker.rank_session import (
         ReportedCheckpoint as ReportedCheckpoint,
     )
-    from holdfast.experiment.worker.training.reported import (
+    from holdfast.experiment.worker.rank_session import (
         ReportedCheckpointStatus as ReportedCheckpointStatus,
     )
-    from holdfast.experiment.worker.training.reported import (
+    from holdfast.experiment.worker.rank_session import (
         get_all_reported_checkpoints as get_all_reported_checkpoints,
     )
-    from holdfast.experiment.worker.training.validation import ValidationConfig as ValidationConfig
-    from holdfast.experiment.worker.training.validation import ValidationFn as ValidationFn
-    from holdfast.experiment.worker.training.validation import (
+    from holdfast.experiment.worker.rank_session import (
+        get_preemption_info as get_preemption_info,
+    )
+    from holdfast.experiment.worker.train_loop import TRAIN_DATASET_KEY as TRAIN_DATASET_KEY
+    from holdfast.experiment.worker.train_loop import BackendConfig as BackendConfig
+    from holdfast.experiment.worker.train_loop import DataConfig as DataConfig
+    from holdfast.experiment.worker.train_loop import ValidationConfig as ValidationConfig
+    from holdfast.experiment.worker.train_loop import ValidationFn as ValidationFn
+    from holdfast.experiment.worker.train_loop import (
         ValidationTaskConfig as ValidationTaskConfig,
     )
+    from holdfast.experiment.worker.train_loop import get_dataset_shard as get_dataset_shard
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
     from holdfast.train import collective as collective
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from holdfast.dataclass import dataclass
 from holdfast.experiment.api.trainer import DataParallelTrainer
 from holdfast.experiment.worker.context import get_checkpoint, get_context
-from holdfast.experiment.worker.data_config import TRAIN_DATASET_KEY, DataConfig, get_dataset_shard
+from holdfast.experiment.worker.train_loop import TRAIN_DATASET_KEY, DataConfig, get_dataset_shard
 from holdfast.plain_numbers import takes_numbers
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import RunConfig

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.worker.training.collective import barrier as barrier
-    from holdfast.experiment.worker.training.collective import (
+    from holdfast.experiment.worker.rank_session import barrier as barrier
+    from holdfast.experiment.worker.rank_session import (
         broadcast_from_rank_zero as broadcast_from_rank_zero,
     )
 

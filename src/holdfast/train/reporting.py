@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.experiment.worker.afterwards import tell
 from holdfast.experiment.worker.context import get_context, report, staging_directory
+from holdfast.experiment.worker.session import tell
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 

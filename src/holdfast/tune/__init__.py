@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from holdfast.experiment.worker.context import get_context as get_context
     from holdfast.experiment.worker.context import report as report
     from holdfast.experiment.worker.context import staging_directory as staging_directory
-    from holdfast.experiment.worker.trainable import Trainable as Trainable
-    from holdfast.experiment.worker.wrap import register_trainable as register_trainable
-    from holdfast.experiment.worker.wrap import with_parameters as with_parameters
-    from holdfast.experiment.worker.wrap import with_resources as with_resources
+    from holdfast.experiment.worker.trainables import Trainable as Trainable
+    from holdfast.experiment.worker.trainables import register_trainable as register_trainable
+    from holdfast.experiment.worker.trainables import with_parameters as with_parameters
+    from holdfast.experiment.worker.trainables import with_resources as with_resources
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig
     from holdfast.trial.config import FailureConfig as FailureConfig

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.worker.trainable import validate_save_restore as validate_save_restore
+    from holdfast.experiment.worker.trainables import (
+        validate_save_restore as validate_save_restore,
+    )
     from holdfast.tune.nested import deep_update as deep_update
     from holdfast.tune.nested import flatten_dict as flatten_dict
     from holdfast.tune.nested import merge_dicts as merge_dicts

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.page.of_run import SERVER
-from holdfast.experiment.progress.notebook_view import in_notebook
+from holdfast.experiment.progress.views import in_notebook
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.service import start_service
 from holdfast.runtime.transport import Channel

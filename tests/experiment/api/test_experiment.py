@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import train, tune
 from holdfast.experiment.api.run import experiments_in
-from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker import trainables
 from holdfast.syncer.errors import DirectoryMissing
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
@@ -64,15 +64,15 @@ def test_several_stoppers_become_one() -> None:
 @pytest.mark.parametrize("run", [trains, Steps])
 def test_resources_are_bound_to_the_trainable(run: Any, resources: Any, bundle: Any) -> None:
     made = tune.Experiment("a", run, resources_per_trial=resources)
-    asked = wrap.resources_of(made.trainable)
+    asked = trainables.resources_of(made.trainable)
     assert isinstance(asked, PlacementGroupFactory)
     assert asked.bundles == (bundle,)
-    assert wrap.name_of(made.trainable) == run.__name__
+    assert trainables.name_of(made.trainable) == run.__name__
 
 
 def test_resources_may_be_a_function_of_the_config() -> None:
     made = tune.Experiment("a", trains, resources_per_trial=lambda config: {"cpu": config["n"]})
-    asked = wrap.resources_of(made.trainable)
+    asked = trainables.resources_of(made.trainable)
     assert callable(asked)
     assert asked({"n": 4}).bundles == ({"CPU": 4},)
 
@@ -82,11 +82,11 @@ def test_a_checkpoint_to_begin_from_and_resources_are_held_together(
     run: Any, tmp_path: Path
 ) -> None:
     made = tune.Experiment("a", run, restore=tmp_path, resources_per_trial={"cpu": 2})
-    start = wrap.start_of(made.trainable)
+    start = trainables.start_of(made.trainable)
     assert start is not None
     assert start.path == str(tmp_path)
-    assert wrap.resources_of(made.trainable).bundles == ({"CPU": 2},)  # type: ignore[union-attr]
-    assert wrap.start_of(run) is None
+    assert trainables.resources_of(made.trainable).bundles == ({"CPU": 2},)  # type: ignore[union-attr]
+    assert trainables.start_of(run) is None
 
 
 def test_a_trainer_begins_from_it_and_keeps_its_own_resources(tmp_path: Path) -> None:

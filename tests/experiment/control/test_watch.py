@@ -16,8 +16,9 @@ import pytest
 
 from holdfast.experiment.control import watch as watch_module
 from holdfast.experiment.control.watch import Refresher, watch
-from holdfast.experiment.progress.log_view import LogBuffer, LogView, SilentView
 from holdfast.experiment.progress.summary import RunFacts, Summary, TrialRow
+from holdfast.experiment.progress.terminal_view import LogBuffer
+from holdfast.experiment.progress.views import LogView, SilentView
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.trial import Status, Trial, TrialSpec

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import watch
-from holdfast.experiment.progress.log_view import LogBuffer, LogView
 from holdfast.experiment.progress.summary import RunFacts, Summary
+from holdfast.experiment.progress.terminal_view import LogBuffer
+from holdfast.experiment.progress.views import LogView
 from holdfast.scheduler.machine import Machine
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.experiment.progress.log_view import LogView, SilentView
 from holdfast.experiment.progress.summary import NodesSummary, RankWait, Summary
+from holdfast.experiment.progress.views import LogView, SilentView
 from holdfast.experiment.progress.wording import first_failures, wait_lines
 from holdfast.trial.trial import Status
 from tests.experiment.progress.screens import DONE, FAILURE, SUMMARY, Clock, plain_lines, row

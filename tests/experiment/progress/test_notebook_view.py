@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.experiment.progress.notebook_view import NotebookView, in_notebook
 from holdfast.experiment.progress.summary import NodesSummary, RankWait
+from holdfast.experiment.progress.views import NotebookView, in_notebook
 from tests.experiment.progress.screens import DONE, SUMMARY, Clock
 
 pytestmark = pytest.mark.usefixtures("terminal_size")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Views
-from holdfast.experiment.progress.log_view import LogView
 from holdfast.experiment.progress.reporters import (
     CLIReporter,
     JupyterNotebookReporter,
@@ -20,6 +19,7 @@ from holdfast.experiment.progress.reporters import (
     ReporterView,
 )
 from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.views import LogView
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.text.tables import html_table, text_table
 from holdfast.trial.errors import Failure, InvalidConfig

@@ -8,11 +8,16 @@ import sys
 
 import pytest
 
-from holdfast.experiment.progress.log_view import LogView, SilentView
-from holdfast.experiment.progress.notebook_view import NotebookView
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.terminal_view import TerminalView
-from holdfast.experiment.progress.views import ProgressView, UnfailingView, choose_view
+from holdfast.experiment.progress.views import (
+    LogView,
+    NotebookView,
+    ProgressView,
+    SilentView,
+    UnfailingView,
+    choose_view,
+)
 from tests.experiment.progress.screens import (
     CALM,
     DONE,

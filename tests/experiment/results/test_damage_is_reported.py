@@ -17,11 +17,10 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.progress.log_view import LogView, SilentView
-from holdfast.experiment.progress.notebook_view import html_of, text_of
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.terminal_view import TerminalView
+from holdfast.experiment.progress.views import LogView, SilentView, html_of, text_of
 from holdfast.experiment.results.exporting import optuna_study
 from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.syncer.journal.journal import segments

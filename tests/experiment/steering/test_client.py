@@ -17,7 +17,6 @@ from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.steering import client
-from holdfast.experiment.steering.address import name_of
 from holdfast.experiment.steering.client import CannotSteer, OrderRefused, send_order, why_not
 from holdfast.experiment.steering.orders import (
     AddConfig,
@@ -26,7 +25,7 @@ from holdfast.experiment.steering.orders import (
     StopExperiment,
     WriteNote,
 )
-from holdfast.experiment.steering.socket import Refused, keep_socket
+from holdfast.experiment.steering.socket import Refused, keep_socket, name_of
 from holdfast.runtime.tasks import RunTasks
 from holdfast.runtime.wire import encode as framed
 from holdfast.syncer.files import threads

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.folder.layout import CONTROL
-from holdfast.experiment.steering.address import address_in
 from holdfast.experiment.steering.orders import Order, StopExperiment, encode
 from holdfast.experiment.steering.socket import (
     MOST_CONNECTIONS,
     ControlSocket,
     Refused,
+    address_in,
     keep_socket,
 )
 from holdfast.runtime.tasks import RunTasks

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.worker.advice import advice_for
+from holdfast.experiment.worker.failures import advice_for
 
 
 @pytest.fixture

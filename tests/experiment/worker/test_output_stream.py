@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.worker.output import capture as output_stream
-from holdfast.experiment.worker.output.capture import LineEcho, OutputStream
+from holdfast.experiment.worker import output as output_stream
+from holdfast.experiment.worker.output import LineEcho, OutputStream
 
 
 class Shown:

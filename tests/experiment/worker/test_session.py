@@ -11,9 +11,9 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.worker import session as sessions
+from holdfast.experiment.worker.host import prepare_directory
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.session import NotInTrial, Session, TrialStopped
-from holdfast.experiment.worker.trial_directory import prepare_directory
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 NOBODY = Assignment("t0", "t0", "t0", 1, {}, 0, 0.0, 0, None, [{"CPU": 1}], "PACK", 1)

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
-from holdfast.experiment.worker.trainable import PROGRESS_FILE
+from holdfast.experiment.worker.trainables import PROGRESS_FILE
 from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.tune.utils import validate_save_restore

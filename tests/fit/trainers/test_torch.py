@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import train, tune
-from holdfast.experiment.worker.torch_devices import gpus_of
+from holdfast.experiment.worker.context import gpus_of
 from holdfast.experiment.worker.train_loop import Rank
 from holdfast.runtime import threads
 from holdfast.train.ports import set_aside

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from holdfast.experiment.worker.data_config import TRAIN_DATASET_KEY, DataConfig
-from holdfast.experiment.worker.train_loop import BackendConfig
+from holdfast.experiment.worker.train_loop import TRAIN_DATASET_KEY, BackendConfig, DataConfig
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.boosting import RoundReports
 from holdfast.train.boosting_trainer import Boosting, BoostingTrainer

@@ -6,9 +6,8 @@ import os
 import signal
 from typing import Any, ClassVar
 
-from holdfast.experiment.worker.context import get_context
+from holdfast.experiment.worker.context import get_context, get_device
 from holdfast.experiment.worker.session import running
-from holdfast.experiment.worker.torch_devices import get_device
 from holdfast.runtime import process_control
 
 

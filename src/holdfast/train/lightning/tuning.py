@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.experiment.worker.afterwards import tell
 from holdfast.experiment.worker.context import report
+from holdfast.experiment.worker.session import tell
 from holdfast.train.lightning.flavour import plain
 from holdfast.train.lightning.preparing import check_ranks
 from holdfast.train.lightning.ranks import keep_sigterm

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from holdfast.experiment.api.trainer import DataParallelTrainer
-from holdfast.experiment.worker.data_config import DataConfig
-from holdfast.experiment.worker.train_loop import BackendConfig
+from holdfast.experiment.worker.train_loop import BackendConfig, DataConfig
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.tensorflow.config import TensorflowConfig
 from holdfast.trial.config import RunConfig

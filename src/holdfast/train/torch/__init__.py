@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import TORCH, lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.worker.torch_devices import get_device as get_device
-    from holdfast.experiment.worker.torch_devices import get_devices as get_devices
+    from holdfast.experiment.worker.context import get_device as get_device
+    from holdfast.experiment.worker.context import get_devices as get_devices
     from holdfast.train.torch.checkpoint import TorchCheckpoint as TorchCheckpoint
     from holdfast.train.torch.config import TorchConfig as TorchConfig
     from holdfast.train.torch.loading import DealingSampler as DealingSampler

@@ -11,8 +11,7 @@ from typing import Any
 
 from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
-from holdfast.experiment.worker.context import get_context
-from holdfast.experiment.worker.torch_devices import get_device
+from holdfast.experiment.worker.context import get_context, get_device
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import TORCH
 from holdfast.train.ports import interface_of

@@ -16,8 +16,7 @@ from torch.utils.data import (
 )
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.worker.context import get_context
-from holdfast.experiment.worker.torch_devices import get_device
+from holdfast.experiment.worker.context import get_context, get_device
 from holdfast.train.torch.preparing import on_tensors
 from holdfast.trial.errors import InvalidConfig
 

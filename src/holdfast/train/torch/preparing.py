@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from holdfast.experiment.worker.context import get_context
-from holdfast.experiment.worker.torch_devices import get_device
+from holdfast.experiment.worker.context import get_context, get_device
 from holdfast.trial.errors import InvalidConfig
 
 # The gradient scaler of this process, from `accelerate` on: it keeps small gradients above zero.

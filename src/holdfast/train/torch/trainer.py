@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from holdfast.experiment.api.trainer import DataParallelTrainer
-from holdfast.experiment.worker.data_config import DataConfig
-from holdfast.experiment.worker.train_loop import BackendConfig
-from holdfast.experiment.worker.training.validation import ValidationConfig
+from holdfast.experiment.worker.train_loop import BackendConfig, DataConfig, ValidationConfig
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.torch.config import TorchConfig
 from holdfast.trial.config import RunConfig

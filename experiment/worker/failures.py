@@ -1,14 +1,24 @@
-"""Explains errors of user code whose cause is how trials run, or a habit from another library."""
+"""Errors of user code as text for the controller.
+
+Advice is added where the cause is how trials run, or a habit from another library.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from holdfast.experiment.worker.metrics import sendable
+from holdfast.experiment.worker.session import Session
+from holdfast.runtime.fleet.settings import NODE_DIR
+from holdfast.text.errors import message_of, traceback_of, type_name
+from holdfast.trial.errors import Failure, FailureKind, TuneError
 from holdfast.trial.metrics import names_text, near_text
 
 # Quoted text, or a word with a slash or a suffix.
@@ -134,3 +144,63 @@ def _reads(frames: TracebackType | None, config: Mapping[str, Any]) -> bool:
         frames = frames.tb_next
     values = frames.tb_frame.f_locals.values() if frames is not None else ()
     return any(type(value) is dict and value.keys() == config.keys() for value in values)
+
+
+class CommandError(TuneError):
+    """The command of a trial failed; the message says what it did."""
+
+
+class CommandNotStarted(CommandError):
+    """The operating system could not start the command; the message has its words and why."""
+
+
+class CommandFailed(CommandError):
+    """The command failed, or reported something impossible; the message has its last lines of
+    stderr."""
+
+
+class FolderUnusable(OSError):
+    """The trial's folder cannot be written, whatever the trial does."""
+
+
+_HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+
+
+def describe(error: BaseException, session: Session) -> Failure:
+    """The error that ended the user's function in this process, with advice where the cause is
+    how trials run."""
+    shown = error.__traceback__
+    # The first frames are holdfast's: the user needs only their own.
+    while shown and shown.tb_next and shown.tb_frame.f_code.co_filename.startswith(_HERE):
+        shown = shown.tb_next
+    is_setup = isinstance(error, FolderUnusable)
+    if is_setup or isinstance(error, CommandError):
+        shown = None  # all frames are holdfast's: the message says what the command did
+    failure = failure_of(error.with_traceback(shown), "setup" if is_setup else "user")
+    started_in = session.job.working_dir if session.job.chdir else ""
+    folder = session.folder if session.job.chdir else ""
+    advice = advice_for(
+        error,
+        started_in=started_in,
+        folder=folder,
+        config=session.assignment.config,
+        node_dir=os.environ.get(NODE_DIR, ""),
+    )
+    return replace(
+        failure,
+        message=f"{failure.message.rstrip('.')}. {sendable(advice)}"
+        if advice
+        else failure.message,
+        pid=os.getpid(),
+        hostname=socket.gethostname(),
+    )
+
+
+def failure_of(error: BaseException, kind: FailureKind) -> Failure:
+    """The error as text: its class need not exist, or be picklable, anywhere else."""
+    return Failure(
+        kind=kind,
+        type_name=sendable(type_name(error)),
+        message=sendable(message_of(error)),
+        traceback=sendable(traceback_of(error, error.__traceback__)),
+    )

@@ -1,1 +1,0 @@
-"""What user code prints: captured in files of the trial, and shown."""
