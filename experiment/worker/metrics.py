@@ -36,14 +36,16 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
     enum members their values, and sets sorted lists. Raises InvalidMetrics, naming the key, for
     anything else that is not plain, and for keys that have the same text.
     """
-    if type(metrics) is dict and all(
-        type(key) is str
-        and key.isascii()
-        and (type(value) in _SIMPLE or (type(value) is int and _SMALLEST <= value <= _LARGEST))
-        for key, value in metrics.items()
-    ):
-        # Nearly every report has nothing to convert, and is sent before the user can change it.
-        return metrics
+    if type(metrics) is dict:
+        for key, value in metrics.items():
+            if type(key) is not str or not key.isascii():
+                break
+            kind = type(value)
+            if kind not in _SIMPLE and not (kind is int and _SMALLEST <= value <= _LARGEST):
+                break
+        else:
+            # Nearly every report has nothing to convert, and is sent before the user can change it.
+            return metrics
     if not isinstance(metrics, Mapping):
         is_number = isinstance(metrics, Real) and not isinstance(metrics, bool)
         instead = ". Write report({'loss': value})" if is_number else ""

@@ -186,9 +186,11 @@ class Session:
         if self.stopping:
             raise TrialStopped("the trial was stopped")
         values = plain_metrics(metrics)
-        # What lies on a node is not in storage yet.
-        is_mirrored = self.job.is_mirrored or bool(self.assignment.node_names)
-        mode = upload_mode(upload, checkpoint, is_mirrored=is_mirrored)
+        mode = CheckpointUploadMode.ASYNC
+        if upload is not mode:
+            # What lies on a node is not in storage yet.
+            is_mirrored = self.job.is_mirrored or bool(self.assignment.node_names)
+            mode = upload_mode(upload, checkpoint, is_mirrored=is_mirrored)
         before = self._newest
         elapsed = self._clock.lap()
         record = None if checkpoint is None else self.stage(checkpoint, self.iteration + 1, mode)
@@ -251,7 +253,7 @@ class Session:
 
     def check_is_here(self, caller: str) -> None:
         """Raises NotInTrial, naming `caller`, in a child that user code forked."""
-        if not self.is_here:
+        if os.getpid() != self._pid:
             raise NotInTrial(
                 f"{caller} works only in the trial's own process, not in one that it started: "
                 f"send it the values, for instance through a multiprocessing.Queue"
@@ -415,7 +417,7 @@ def running() -> Session | None:
 def here(caller: str) -> Session | None:
     """As `current`; but a script for Ray, which calls its function without Tune as well, gets a
     warning and None outside a trial."""
-    if running() is not None or not ray_path.is_active():
+    if _current or not ray_path.is_active():
         return current(caller)
     if caller not in _told:
         _told.add(caller)
@@ -425,13 +427,13 @@ def here(caller: str) -> Session | None:
 
 def current(caller: str) -> Session:
     """The session of this process. Raises NotInTrial, naming `caller`, outside a trial."""
-    session = running()
-    if session is None:
+    if not _current:
         raise NotInTrial(
             f"{caller} works only inside a trial, in the function or class given to "
             f"Tuner(...) and called by fit(). To debug it in this process, call "
             f"holdfast.init(local_mode=True) before fit()"
         )
+    session = _current[0]
     session.check_is_here(caller)
     return session
 
