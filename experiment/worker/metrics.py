@@ -44,7 +44,7 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
             if kind not in _SIMPLE and not (kind is int and _SMALLEST <= value <= _LARGEST):
                 break
         else:
-            # Nearly every report has nothing to convert, and is sent before the user can change it.
+            # Nearly every report has nothing to convert: it is sent before the user changes it.
             return metrics
     if not isinstance(metrics, Mapping):
         is_number = isinstance(metrics, Real) and not isinstance(metrics, bool)
