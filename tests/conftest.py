@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.experiment.folder.listed_place import listed_file
+from holdfast.experiment.folder.shell import listed_file
 from tests.rig.bench import Bench, workbench
 from tests.rig.nodes import slurm as slurm_rig
 from tests.rig.nodes.machines import Machines, machines, missing

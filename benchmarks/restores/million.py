@@ -18,13 +18,14 @@ from typing import Any, cast
 from benchmarks.measure import MIB, OURS, Bench, environment
 from benchmarks.rows import Goal, Row
 from holdfast.experiment.folder.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
-from holdfast.experiment.records.event_codec import pack
-from holdfast.experiment.records.fold import Fold
+from holdfast.experiment.records.journal import pack
+from holdfast.experiment.records.recovery import Fold
 from holdfast.experiment.records.snapshots import Snapshot, write_snapshot
 from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.artifacts.settings import UploaderSettings
-from holdfast.syncer.journal.journal import Journal, Position
+from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.journal.segment import Position
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.trial.events import Reported, Returned, Started

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.measure import OURS, REFERENCE, Bench, finish, script
 from benchmarks.rows import Goal, Row
 from holdfast.experiment.folder.layout import PROGRESS, RESULTS, Layout
-from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.records.journal import read_events
 from holdfast.scheduler.events import Exited
 
 _BARE = "a bare Process by fork per task"

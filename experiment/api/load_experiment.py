@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 from holdfast.experiment.browse.locate import find_enclosing
-from holdfast.experiment.folder.listed_place import known_uri
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell import known_uri
 from holdfast.experiment.records.place import address_of
 from holdfast.experiment.results.read_experiment import warn_of
 from holdfast.experiment.results.result_grid import ResultGrid

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.result_grid import ExperimentAnalysis
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.start.restoring import Resuming, resuming
 from holdfast.experiment.worker import trainables

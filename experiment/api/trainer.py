@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from holdfast import ray_path
 from holdfast.assignable import checked
 from holdfast.experiment.api.tuner import Tuner
-from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.folder.shell import resume_command
 from holdfast.experiment.progress.views import in_notebook
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.short_errors import short_errors

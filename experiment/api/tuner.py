@@ -14,7 +14,7 @@ from holdfast.assignable import checked
 from holdfast.experiment.control.machine_resources import host_resources
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.queue.job_experiments import JobExperiments
-from holdfast.experiment.results.earlier_run import EarlierRun, earlier_run
+from holdfast.experiment.results.result_grid import EarlierRun, earlier_run
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.start.extension import Wanted
 from holdfast.experiment.start.request import Request
@@ -323,9 +323,8 @@ class Tuner:
         opened = self._request.opened
         if opened is None or not self._is_restored:
             raise TuneError("there are no results yet: call fit() first")
-        from holdfast.experiment.results.analysis import ExperimentAnalysis
         from holdfast.experiment.results.read_experiment import read_tree, warn_of
-        from holdfast.experiment.results.result_grid import ResultGrid
+        from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
         from holdfast.experiment.user_objects.stored_objects import UsersValues
 
         # The restore has fetched what storage had; the tree may have more.

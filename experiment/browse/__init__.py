@@ -1,6 +1,6 @@
 """Reads experiments from outside: running or not, here or in storage, without their code.
 
-`catalog.py` is `holdfast ls`, `node_list.py` is `nodes`, `overview.py` is `show`, `logs.py` and
-`following.py` are `logs`. Start reading at `locate.py`, which finds the experiment that the user
-named.
+`catalog.py` is `holdfast ls`, `overview.py` is `show` and `nodes`, `logs.py` follows a trial's
+output, `removal.py` is `rm`. Start reading at `locate.py`, which finds the experiment that the
+user named.
 """

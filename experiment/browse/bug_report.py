@@ -20,7 +20,7 @@ from holdfast.experiment.browse.overview import failure_causes, overview
 from holdfast.experiment.doctor.target import find_target
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.records.journal import read_events
 from holdfast.runtime.fleet.facts import detect_total
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.errors import redact

@@ -10,11 +10,10 @@ from holdfast.experiment.browse.condition import Condition, counts, stop_reasons
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import trial_named
 from holdfast.experiment.progress.summarizer import value_of
-from holdfast.experiment.results.drawing.curves import PlotCurve, points
-from holdfast.experiment.results.ranking import NoBestResult
-from holdfast.experiment.results.trial_count import not_created
-from holdfast.experiment.results.varied_parameters import params_of
+from holdfast.experiment.results.drawing import PlotCurve, points
+from holdfast.experiment.results.ranking import NoBestResult, params_of
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.trial_count import not_created
 from holdfast.text.trials import short_name, stop_reason
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial

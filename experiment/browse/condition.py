@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.experiment.results.trial_count import has_rest
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
+from holdfast.scheduler.trial_count import has_rest
 from holdfast.text.trials import count_reasons
 from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
 from holdfast.trial.trial import Status

@@ -17,11 +17,10 @@ from holdfast.experiment.browse.condition import Condition, condition_of
 from holdfast.experiment.doctor.target import find_target
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.opened import has_all, read_head
 from holdfast.experiment.records.place import ExperimentPlace, followed, split
-from holdfast.experiment.records.published import has_all, read_head
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.records.snapshots import snapshot_names
-from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.read_experiment import (
     ExperimentNotFound,
@@ -31,11 +30,11 @@ from holdfast.experiment.results.read_experiment import (
     read_records,
     read_tree,
 )
-from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.journal.segment import segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock import current_holder

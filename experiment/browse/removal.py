@@ -1,10 +1,17 @@
-"""`holdfast rm`: what a removal of an experiment would free, and whether it may happen."""
+"""`holdfast rm`: finds what a removal of an experiment would free, and removes it under its lock.
+
+What is removed first makes the rest unreadable: the folder gets a hidden name, and storage loses
+its head and its journal. The claims in storage go last. So an interrupted removal leaves nothing
+that a reader takes for an experiment, and a second one finishes it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,28 +24,118 @@ from holdfast.experiment.browse.locate import (
     is_copy,
     published_as,
 )
-from holdfast.experiment.folder.containment import is_written
-from holdfast.experiment.folder.experiment_folders import aside_of, is_experiment
+from holdfast.experiment.folder.contents import aside_of, erase_tree, is_experiment, is_written
 from holdfast.experiment.folder.layout import HEAD, JOURNAL, PARAMS, STAGING, STDOUT, Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import holdfast_command
-from holdfast.experiment.records.journal_start import traces_in
-from holdfast.experiment.records.mirror_note import read_mirror
+from holdfast.experiment.folder.shell import holdfast_command
+from holdfast.experiment.records.journal import traces_in
 from holdfast.experiment.records.opened import OpenedExperiment
+from holdfast.experiment.records.place import read_mirror
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun, not_found
 from holdfast.syncer.checkpoint.download import with_store
-from holdfast.syncer.errors import redact
+from holdfast.syncer.errors import StorageError, os_errors, redact
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.tree import CLAIMS, bytes_below
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.journal.stretches import is_segment
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import Claim
-from holdfast.syncer.stores.store import ObjectInfo
-from holdfast.syncer.uploader.lock import Locked, current_holder
+from holdfast.syncer.stores.owned_store import Claim, OwnedStore
+from holdfast.syncer.stores.store import ObjectInfo, Store
+from holdfast.syncer.uploader.lock import ExperimentLock, Locked, current_holder
 from holdfast.text.values import duration
 from holdfast.trees import refuse_mounts
 from holdfast.trial.errors import InvalidConfig, TuneError
+
+_BATCH = 1_000  # as many as one request to S3 deletes
+
+
+def erase(
+    layout: Layout | None,
+    remote: Location | None,
+    *,
+    experiment_id: str = "",
+    known: Claim | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Remove the tree on this machine, the storage, or both.
+
+    `known` is the newest claim when the storage was listed: if there is a newer one, another run
+    has begun there. `progress` is called with the number of removed objects and of all.
+
+    Raises Locked while a process runs the experiment, ClaimLost, StorageError.
+    """
+    with ExitStack() as held:
+        if layout is not None and layout.root.exists():
+            with os_errors("lock", str(layout.root)):
+                lock = ExperimentLock(layout.lock, is_mirror=remote is not None)
+            held.callback(lock.release)
+        if remote is not None:
+            _erase_stored(remote, experiment_id, known, progress)
+        if layout is not None:
+            erase_tree(layout.root)
+
+
+def _erase_stored(
+    remote: Location,
+    experiment_id: str,
+    known: Claim | None,
+    progress: Callable[[int, int], None],
+) -> None:
+    if remote.local_path is not None:
+        with_store(remote, partial(_claimed, experiment_id=experiment_id, known=known))
+        erase_tree(Path(remote.local_path))
+        return
+    erases = partial(erase_objects, experiment_id=experiment_id, known=known, progress=progress)
+    with_store(remote, erases)
+
+
+async def erase_objects(
+    store: Store,
+    *,
+    experiment_id: str,
+    known: Claim | None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Remove every object of an experiment, the newest claim of which is `known`.
+
+    Raises ClaimLost if another run begins there meanwhile, StorageError.
+    """
+    owned, keys = await _claimed(store, experiment_id=experiment_id, known=known)
+    if await store.unfinished():
+        await store.abandon()
+    done = 0
+    for batch in _batches(keys):
+        await owned.delete(batch)
+        done += len(batch)
+        progress(done, len(keys))
+    await owned.check(at_once=True)
+    await store.delete([key for key in keys if key.startswith(f"{CLAIMS}/")])
+
+
+async def _claimed(
+    store: Store, *, experiment_id: str, known: Claim | None
+) -> tuple[OwnedStore, list[str]]:
+    """The storage, claimed for this removal, and its keys with that of the claim."""
+    keys = [entry.key for entry in await store.list("", leftovers=True)]
+    if Claim.newest(keys) != known:
+        cause = "another run or restore of this experiment has begun meanwhile"
+        raise StorageError("remove", store.where, cause, "Look at it again")
+    owned = OwnedStore(store, where=store.where, experiment_id=experiment_id, parallel=8)
+    await owned.claim()
+    assert owned.claimed is not None
+    return owned, [*keys, owned.claimed.key]
+
+
+def _batches(keys: Sequence[str]) -> Iterator[list[str]]:
+    """The keys in the order in which they are removed, without the claims."""
+    rest = [key for key in keys if not key.startswith(f"{CLAIMS}/")]
+    # In one request: without its head a whole journal can be read.
+    first = [*(key for key in rest if key.startswith(f"{JOURNAL}/")), HEAD]
+    yield first
+    others = [key for key in rest if key not in set(first)]
+    for at in range(0, len(others), _BATCH):
+        yield others[at : at + _BATCH]
+
 
 Part = Literal["both", "local", "storage"]
 # A run publishes at least so often with the usual sync_period.

@@ -20,15 +20,14 @@ from holdfast.experiment.callbacks.thread import CallbackThread, Level, Tell
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.user_code import UserCode
 from holdfast.experiment.control.user_threads import Change, history, others_moved
-from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
+from holdfast.experiment.folder.shell import holdfast_command, resume_command
 from holdfast.experiment.machine.capacity_request import CapacityShare
 from holdfast.experiment.progress.scheduler_facts import takeover_fact
 from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.progress.wording import HeldNews, Retry, is_shown, retry_of
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack, wall_time
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
-from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.pool import RunResources, WorkerPool
 from holdfast.runtime.fleet.host import NodeFacts
@@ -64,7 +63,8 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Decision, NoteRung
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.journal.journal import JournalFull, Position
+from holdfast.syncer.journal.journal import JournalFull
+from holdfast.syncer.journal.segment import Position
 from holdfast.syncer.uploader.lock import LockLost
 from holdfast.text.trials import changes_text, number, short_name, start_text
 from holdfast.trial.errors import TuneError

@@ -36,8 +36,8 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.terminal_view import LogBuffer
 from holdfast.experiment.progress.wording import Retries, Retry, retry_text
+from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
-from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.steering.desk import Desk
 from holdfast.experiment.steering.socket import keep_socket
 from holdfast.experiment.uploads.unrecorded_checkpoints import found_again, found_notice

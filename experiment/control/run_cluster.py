@@ -24,7 +24,7 @@ from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules, size_text
 from holdfast.experiment.nodes.storage_environ import of_storage
-from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.experiment.worker.train_loop import LOOPBACK
 from holdfast.runtime.deadlines import happens

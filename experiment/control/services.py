@@ -18,9 +18,9 @@ from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder import layout as names
+from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import RESULTS, Layout
-from holdfast.experiment.folder.persisted_files import uploader_settings
-from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.nodes.keeper import packed
 from holdfast.experiment.records.journal_writer import JournalWriter

@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Views
-from holdfast.experiment.records.fold import Fold, subject_of
-from holdfast.experiment.records.journal_start import BEGINS
+from holdfast.experiment.records.journal import BEGINS
+from holdfast.experiment.records.recovery import Fold, subject_of
 from holdfast.experiment.records.rows import columns_of, newest_row
 from holdfast.experiment.worker.failures import failure_of
 from holdfast.forked import children_end_here

@@ -26,7 +26,6 @@ from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import retry_options, workers_lines
 from holdfast.experiment.records.place import restore_call
-from holdfast.experiment.results.trial_count import made_by_search
 from holdfast.experiment.worker.script import applied_here
 from holdfast.forked import children_end_here
 from holdfast.late import is_late
@@ -37,6 +36,7 @@ from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
+from holdfast.scheduler.trial_count import made_by_search
 from holdfast.text.values import counted, duration
 from holdfast.trial.config import PLANNED
 from holdfast.trial.errors import TuneError

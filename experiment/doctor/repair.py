@@ -1,4 +1,5 @@
-"""`holdfast doctor repair`: repair what the journal or storage allows, and report the rest.
+"""`holdfast doctor repair` and `gc`: repairs what the journal or storage allows, removes what
+nothing needs, and reports the rest.
 
 Each step leaves a state from which the next repair or a restore can continue. So a crash in the
 middle of a step is harmless, and a second repair finds nothing to do.
@@ -13,33 +14,154 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from holdfast.experiment.doctor import checkpoints, examination, storage
+from holdfast.experiment.doctor import examination, storage
+from holdfast.experiment.doctor.examination import Garbage
 from holdfast.experiment.doctor.findings import Action, DoctorReport, Remedy
-from holdfast.experiment.doctor.rebuilding import Rebuilt, put, rebuild
-from holdfast.experiment.doctor.storage import StorageTree
+from holdfast.experiment.doctor.storage import PREFIX, StorageTree
 from holdfast.experiment.doctor.target import DoctorTarget
-from holdfast.experiment.doctor.tree import Tree, read
+from holdfast.experiment.doctor.tree import Rebuilt, Tree, put, rebuild, tree_at
 from holdfast.experiment.doctor.verify import Depth, verify
-from holdfast.experiment.folder.containment import check_enclosed_trials
+from holdfast.experiment.folder.contents import check_enclosed, check_enclosed_trials
 from holdfast.experiment.folder.layout import JOURNAL, Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import Chapter, pack, read_segments, wall_time
 from holdfast.experiment.records.opened import locked
-from holdfast.experiment.records.segments import Chapter, read_segments
-from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
-from holdfast.syncer.files.tree import read_regular
+from holdfast.syncer.files.tree import MANIFEST_NAME, read_regular
 from holdfast.syncer.journal.journal import Journal, cut_off, segment_name, segments
 from holdfast.syncer.journal.stretches import Stretch, stretch_of
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import Claim, OwnedStore
 from holdfast.syncer.stores.store import Store, check_key, for_each
+from holdfast.syncer.uploader.lock import Locked, current_holder
+from holdfast.text.values import size
+from holdfast.trees import delete_tree, refuse_mounts
 from holdfast.trial.errors import TuneError
+
+
+def collect(target: DoctorTarget, *, removes: bool) -> DoctorReport:
+    """Find what nothing needs, here and in storage; with `removes`, remove it.
+
+    Raises Locked while a process on this machine runs the experiment, Usurped if another machine
+    has claimed it, Mounted, OSError, StorageError.
+    """
+    began = time.monotonic()
+    being_read = set[str]()
+    if target.layout is None:
+        here, unneeded = None, list[Garbage]()
+        there = _collect_there(target, None, removes=removes)
+    elif removes:
+        with locked(target.layout):
+            here, unneeded = _find_garbage(target.layout)
+            check_enclosed(target.layout, examination.trial_folders(here))
+            being_read = _remove(target.layout.root, unneeded)
+            there = _collect_there(target, here, removes=True)
+    else:
+        _check_free(target.layout)
+        here, unneeded = _find_garbage(target.layout)
+        there = _collect_there(target, here, removes=False)
+    actions = [_action(one, done=removes and one.where not in being_read) for one in unneeded]
+    actions += [_action(one, done=removes, prefix=PREFIX) for one in there]
+    size = sum(one.size_bytes for one in (*unneeded, *there))
+    return DoctorReport(
+        path=target.shown,
+        findings=tuple(here.findings) if here is not None else (),
+        actions=tuple(actions),
+        looked_at={"garbage": len(actions), "garbage_bytes": size},
+        seconds=time.monotonic() - began,
+    )
+
+
+def _find_garbage(layout: Layout) -> tuple[Tree, list[Garbage]]:
+    known = tree_at(layout)
+    return known, examination.garbage_here(known)
+
+
+def _check_free(layout: Layout) -> None:
+    if user := current_holder(layout.lock):
+        raise Locked(
+            "collect garbage in",
+            str(layout.root),
+            f"{user} is using it",
+            "Wait for it: its unfinished files are not garbage",
+        )
+
+
+def _remove(root: Path, unneeded: Sequence[Garbage]) -> set[str]:
+    """Remove the files; return those that stay because a process is reading them."""
+    stays = set[str]()
+    for one in unneeded:
+        refuse_mounts(root / one.where)
+    for one in unneeded:
+        path = root / one.where
+        if not path.is_dir() or path.is_symlink():
+            path.unlink(missing_ok=True)
+            continue
+        try:
+            aside = retire(path)
+        except BeingRead:
+            stays.add(one.where)
+        else:
+            if aside is not None:
+                delete_tree(aside)
+    return stays
+
+
+def _collect_there(target: DoctorTarget, here: Tree | None, *, removes: bool) -> list[Garbage]:
+    if target.remote is None:
+        return []
+    stored = storage.gather(target.remote, target.layout)
+    unneeded = storage.storage_garbage(stored, here)
+    if removes and unneeded and stored.published.replayed is not None:
+        spec = stored.published.replayed.machine.spec
+        _remove_there(target.remote, unneeded, spec.experiment_id, known=stored.newest_claim)
+    return unneeded
+
+
+def _remove_there(
+    remote: Location, unneeded: Sequence[Garbage], experiment_id: str, *, known: Claim | None
+) -> None:
+    """Claim the storage, which ends a run elsewhere, and remove the objects.
+
+    If another run has started since they were listed, it has claimed the storage and may own the
+    objects.
+    """
+    wanted = {one.where for one in unneeded}
+
+    async def remove(store: Store) -> None:
+        owned = OwnedStore(store, where=remote.public, experiment_id=experiment_id, parallel=8)
+        entries = await store.list("", leftovers=True)
+        newest = Claim.newest(entry.key for entry in entries)
+        if newest != known:
+            cause = "another restore of this experiment has started meanwhile"
+            raise StorageError("collect garbage in", remote.public, cause, "Wait for it")
+        await owned.claim()
+        keys = [e.key for e in entries if _is_in(e.key, wanted)]
+        # The manifests first, so that the rest does not look like a checkpoint.
+        markers = [key for key in keys if key.endswith(f"/{MANIFEST_NAME}")]
+        await owned.delete(markers)
+        await owned.delete([key for key in keys if key not in set(markers)])
+
+    with_store(remote, remove)
+
+
+def _is_in(key: str, wanted: set[str]) -> bool:
+    parts = key.split("/")
+    return any("/".join(parts[:length]) in wanted for length in range(1, len(parts) + 1))
+
+
+def _action(one: Garbage, *, done: bool, prefix: str = "") -> Action:
+    return Action(
+        what=f"{one.why} ({size(one.size_bytes)})", where=f"{prefix}{one.where}", is_done=done
+    )
+
 
 _AT_ONCE = 16
 # The end of the name of a snapshot that is kept, but not read.
@@ -84,7 +206,7 @@ def _mend(
     if target.remote is not None and stored is not None:
         yield from bring_segments(target.remote, layout, stored)
     yield from rebuild(layout, is_mirror=bool(target.kept_in))
-    before = read(layout)
+    before = tree_at(layout)
     if before.replayed is None:
         return  # without a beginning no record has a meaning: leave everything as it is
     check_enclosed_trials(layout, before.replayed.machine)
@@ -108,7 +230,7 @@ def _mend_checkpoints(
     """Take broken checkpoints from storage, or drop them from the records, as a restore does."""
     assert tree.replayed is not None
     lost: list[CheckpointLost] = []
-    for checkpoint in checkpoints.named(tree.replayed):
+    for checkpoint in examination.named_checkpoints(tree.replayed):
         reason = tree.broken.get(checkpoint.folder)
         if reason is None:
             continue
@@ -127,7 +249,7 @@ def _mend_checkpoints(
     yield from _drop(tree, lost)
 
 
-def _lost(checkpoint: checkpoints.NamedCheckpoint, reason: str) -> CheckpointLost:
+def _lost(checkpoint: examination.NamedCheckpoint, reason: str) -> CheckpointLost:
     return CheckpointLost(
         trial_id=checkpoint.trial.trial_id, index=checkpoint.record.index, reason=reason
     )

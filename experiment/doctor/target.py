@@ -9,10 +9,9 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.journal_start import traces_in
-from holdfast.experiment.records.mirror_note import is_mirror_of
-from holdfast.experiment.records.opened import OpenedExperiment
-from holdfast.experiment.records.published import read_head
+from holdfast.experiment.records.journal import traces_in
+from holdfast.experiment.records.opened import OpenedExperiment, read_head
+from holdfast.experiment.records.place import is_mirror_of
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.records.snapshots import snapshot_names
 from holdfast.experiment.results.read_experiment import (
@@ -21,7 +20,7 @@ from holdfast.experiment.results.read_experiment import (
     not_found,
 )
 from holdfast.syncer.checkpoint.download import with_store
-from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.journal.segment import segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import read_note
 from holdfast.trial.errors import TuneError

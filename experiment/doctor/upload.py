@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from holdfast.experiment.doctor import checkpoints, persisted
+from holdfast.experiment.doctor import examination, storage
 from holdfast.experiment.doctor.findings import Action, DoctorReport
 from holdfast.experiment.doctor.repair import NothingHere
 from holdfast.experiment.doctor.storage import StorageTree, bytes_of
@@ -22,10 +22,9 @@ from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
 from holdfast.experiment.folder import layout as names
-from holdfast.experiment.folder.containment import check_enclosed_trials
+from holdfast.experiment.folder.contents import check_enclosed_trials, uploader_settings
 from holdfast.experiment.folder.layout import Layout, log_names_of
-from holdfast.experiment.folder.persisted_files import uploader_settings
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack
 from holdfast.experiment.records.opened import locked
 from holdfast.scheduler.effects import Discard
 from holdfast.scheduler.events import CheckpointLost
@@ -118,18 +117,18 @@ class _Upload:
             asyncio.run(self._session(waiting))
         return self._actions
 
-    def _waiting(self) -> list[checkpoints.NamedCheckpoint]:
+    def _waiting(self) -> list[examination.NamedCheckpoint]:
         """Complete checkpoints that are not committed, or that storage does not have completely,
         trial by trial."""
         assert self._tree.replayed is not None
         return [
             checkpoint
-            for checkpoint in checkpoints.named(self._tree.replayed)
-            if persisted.has_whole(self._tree, checkpoint)
+            for checkpoint in examination.named_checkpoints(self._tree.replayed)
+            if storage.has_whole(self._tree, checkpoint)
             and (not checkpoint.record.committed or self._is_missing(checkpoint))
         ]
 
-    def _is_missing(self, checkpoint: checkpoints.NamedCheckpoint) -> bool:
+    def _is_missing(self, checkpoint: examination.NamedCheckpoint) -> bool:
         if self._stored is None or checkpoint.record.stays_here:
             return False
         return bool(self._stored.fault(checkpoint.folder))
@@ -138,10 +137,10 @@ class _Upload:
         stored = self._stored
         if stored is None:
             return False
-        findings = persisted.judge(stored, self._tree, in_use=False)
+        findings = storage.storage_findings(stored, self._tree, in_use=False)
         return any(finding.remedy == "sync" for finding in findings)
 
-    async def _session(self, waiting: list[checkpoints.NamedCheckpoint]) -> None:
+    async def _session(self, waiting: list[examination.NamedCheckpoint]) -> None:
         is_remote = self._remote is not None
         journal = Journal(self._layout.journal, fresh=is_remote, begins=self._begins)
         uploader = Uploader(self._settings(), partial(self._hear, journal))
@@ -182,7 +181,7 @@ class _Upload:
         remote: Location,
         stored: StorageTree,
         claimed: Claim | None,
-        waiting: list[checkpoints.NamedCheckpoint],
+        waiting: list[examination.NamedCheckpoint],
     ) -> None:
         """Delete manifests that would make old files look complete, and replace damaged
         segments."""
@@ -260,7 +259,7 @@ class _Upload:
         )
 
 
-async def _commit(uploader: Uploader, of_trial: list[checkpoints.NamedCheckpoint]) -> None:
+async def _commit(uploader: Uploader, of_trial: list[examination.NamedCheckpoint]) -> None:
     """Commit the checkpoints of one trial in order, because each may supersede earlier ones."""
     for checkpoint in of_trial:
         record, trial_id = checkpoint.record, checkpoint.trial.trial_id

@@ -6,7 +6,7 @@ import time
 from enum import StrEnum
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor import examination, garbage, persisted, storage
+from holdfast.experiment.doctor import examination, storage
 from holdfast.experiment.doctor.findings import DoctorReport, Finding, note, ordered
 from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.doctor.target import DoctorTarget
@@ -80,7 +80,7 @@ def examine(
         stored = storage.gather(target.remote, target.layout)
         if depth is Depth.DOWNLOAD:
             _download(target.remote, stored, looked_at)
-        findings += persisted.judge(stored, here, in_use=bool(user))
+        findings += storage.storage_findings(stored, here, in_use=bool(user))
         if not user:
             findings += _garbage(stored, here)
         looked_at |= _counts(stored, alone=here is None)
@@ -94,8 +94,8 @@ def _download(remote: Location, stored: StorageTree, looked_at: dict[str, int]) 
 
 
 def _garbage(stored: StorageTree, here: Tree | None) -> list[Finding]:
-    findings = garbage.judge(persisted.garbage(stored, here))
-    return [persisted.in_storage(finding) for finding in findings]
+    findings = examination.garbage_findings(storage.storage_garbage(stored, here))
+    return [storage.in_storage(finding) for finding in findings]
 
 
 def _counts(stored: StorageTree, *, alone: bool) -> dict[str, int]:

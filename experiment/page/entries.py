@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.dataclass import dataclass
 from holdfast.experiment.page.values import cells, is_number, number, shortened
 from holdfast.experiment.progress.summarizer import value_of
-from holdfast.experiment.results.varied_parameters import params_of
+from holdfast.experiment.results.ranking import params_of
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import stop_reason, stop_sentence
 from holdfast.trial.trial import Trial

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
-from holdfast.experiment.browse.node_list import node_list
+from holdfast.experiment.browse.overview import node_list
 from holdfast.experiment.page.attempts import failure_of
 from holdfast.experiment.page.entries import Entries
 from holdfast.experiment.page.history import History
@@ -21,11 +21,11 @@ from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_f
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.wording import cause, short_of_room, user_frame
-from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.results.trial_count import not_created
+from holdfast.experiment.records.journal import wall_time
 from holdfast.runtime.exit_cause import short_cause
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import search_text
+from holdfast.scheduler.trial_count import not_created
 from holdfast.text.trials import unread_text
 from holdfast.text.values import counted
 from holdfast.trial.errors import Failure

@@ -29,9 +29,8 @@ from holdfast.experiment.page.raw_reports import (
     is_only_progress,
     iteration_at,
 )
-from holdfast.experiment.records.event_codec import replay, unpack
-from holdfast.experiment.records.fold import subject_of
-from holdfast.experiment.records.journal_start import BEGINS
+from holdfast.experiment.records.journal import BEGINS, replay, unpack
+from holdfast.experiment.records.recovery import subject_of
 from holdfast.experiment.records.rows import columns_of
 from holdfast.scheduler.codec import Record
 from holdfast.scheduler.events import (
@@ -43,7 +42,7 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.journal.segment import Position
 from holdfast.trial.events import (
     Committed,
     ConstraintViolated,

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.following import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
 from holdfast.experiment.browse.locate import LocatedExperiment
+from holdfast.experiment.browse.logs import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
 from holdfast.experiment.folder.layout import PROGRESS, RESULTS
 from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
 from holdfast.experiment.page.curve import Curve, Point, Wanted, add_lines, add_table

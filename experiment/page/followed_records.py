@@ -18,7 +18,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.page.entries import Entries
 from holdfast.experiment.page.folding import AnotherBegins, Folding
 from holdfast.experiment.page.history import History
-from holdfast.experiment.records.journal_start import find_beginning
+from holdfast.experiment.records.journal import find_beginning
 from holdfast.experiment.results.read_experiment import KeptRecords
 from holdfast.scheduler.machine import Machine
 from holdfast.schema import UnreadableRecord

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.listed_place import listed_file
-from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.folder.shell import holdfast_command, listed_file
 from holdfast.experiment.progress.views import in_notebook
 from holdfast.lazy import WEB
 from holdfast.runtime.process_control import Title

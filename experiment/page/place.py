@@ -22,13 +22,13 @@ from holdfast.experiment.browse.catalog import (
     size_of,
 )
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.following import PAUSE_PER_CPU_S
 from holdfast.experiment.browse.locate import (
     LocatedExperiment,
     find,
     published_as,
     with_storage,
 )
+from holdfast.experiment.browse.logs import PAUSE_PER_CPU_S
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page.facts import summary_of
@@ -41,7 +41,7 @@ from holdfast.experiment.results.read_experiment import (
 )
 from holdfast.names import shown
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.journal.segment import segments
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import current_holder

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.experiment.browse.locate import LocatedExperiment
-from holdfast.experiment.folder.containment import check_folder
+from holdfast.experiment.folder.contents import check_folder
 from holdfast.experiment.page.trial_files import (
     Download,
     NotThere,

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import layout_of
-from holdfast.experiment.folder.containment import check_folder
+from holdfast.experiment.folder.contents import check_folder
 from holdfast.experiment.folder.layout import (
     STAGING,
     is_checkpoint,

@@ -18,7 +18,7 @@ from holdfast.experiment.browse.logs import (
     sender_of,
 )
 from holdfast.experiment.browse.overview import trial_as_json
-from holdfast.experiment.folder.containment import LeadsElsewhere
+from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.layout import ERROR, STDOUT, of_rank_0
 from holdfast.experiment.folder.trial_folder import list_folder, read_from
 from holdfast.experiment.page.attempts import attempts_of
@@ -28,7 +28,7 @@ from holdfast.experiment.page.trial_files import NotThere, artifacts_of, root_of
 from holdfast.experiment.page.values import json_value, shortened
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
 from holdfast.experiment.progress.summarizer import finite, leader
-from holdfast.experiment.results.varied_parameters import params_of
+from holdfast.experiment.results.ranking import params_of
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.state import ranked

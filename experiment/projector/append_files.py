@@ -19,8 +19,8 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import EVENTS_PREFIX, EVENTS_SUFFIX
 from holdfast.experiment.projector import tensorboard
-from holdfast.experiment.records.file_notes import Written
 from holdfast.experiment.records.rows import flatten_row
+from holdfast.experiment.records.snapshots import Written
 from holdfast.syncer.files.durable import remove_file, replace_file
 from holdfast.syncer.files.tree import open_regular, regular_descriptor
 

@@ -22,7 +22,7 @@ from holdfast.experiment.projector.clean_folders import CleanFolders
 from holdfast.experiment.projector.pace import Pace
 from holdfast.experiment.projector.policy_log import PolicyLog
 from holdfast.experiment.projector.trial_files import INVISIBLE, TrialFiles
-from holdfast.experiment.records.fold import Fold, subject_of
+from holdfast.experiment.records.recovery import Fold, subject_of
 from holdfast.experiment.records.snapshots import Snapshot, load_newest_snapshot, write_snapshot
 from holdfast.scheduler.events import Event, Recalled
 from holdfast.scheduler.machine import Machine

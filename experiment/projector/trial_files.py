@@ -34,17 +34,18 @@ from holdfast.experiment.projector.append_files import (
     ProgressTable,
     Row,
 )
-from holdfast.experiment.records.file_notes import FileNotes, FilesNote, Mark, Written
-from holdfast.experiment.records.fold import failure_of
+from holdfast.experiment.records.recovery import failure_of
 from holdfast.experiment.records.rows import (
     CONFIG,
     encode,
     error_entry,
+    errors_until,
     params_text,
     result_row,
+    rows_until,
     shown_config,
 )
-from holdfast.experiment.records.unrecorded_files import errors_until, rows_until
+from holdfast.experiment.records.snapshots import FileNotes, FilesNote, Mark, Written
 from holdfast.scheduler.events import CheckpointLost, Event, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file

@@ -1,20 +1,67 @@
 """Rows: the user's metrics and the automatic ones of a report.
 
 One row is one accepted report. `result.json` has one row per line; stop conditions, callbacks and
-`Result.metrics` see the same dict.
+`Result.metrics` see the same dict. If the first records of a journal are lost, the files that were
+written from them are all that remains of their rows (`rows_until`, `errors_until`).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from holdfast.syncer.files.tree import open_regular
 from holdfast.trial.errors import Failure
 from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import readable
+
+_ENTRY = re.compile(rb"^Attempt (\d+) failed at ", re.MULTILINE)
+
+
+def rows_until(path: str, iteration: int) -> tuple[list[bytes], list[dict[str, Any]]]:
+    """The lines of result.json up to this iteration, and their rows. Raises OSError."""
+    lines, rows, newest = list[bytes](), list[dict[str, Any]](), 0
+    for line in _read(path).splitlines(keepends=True):
+        row = _row(line)
+        number = row.get("training_iteration")
+        if type(number) is not int or not newest < number <= iteration:
+            break
+        lines.append(line)
+        rows.append(row)
+        newest = number
+    return lines, rows
+
+
+def errors_until(path: str, trial: Trial) -> bytes:
+    """The entries of error.txt about attempts that had failed by then. Raises OSError."""
+    data, failed = _read(path), trial.attempt - trial.status.has_worker
+    for entry in _ENTRY.finditer(data):
+        if int(entry[1]) > failed:
+            return data[: entry.start()]
+    return data
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    """The row of a line; empty if the line is torn or not a row."""
+    try:
+        row = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        row = None
+    return row if type(row) is dict else {}
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open_regular(path) as file:
+            data: bytes = file.read()
+    except FileNotFoundError:
+        return b""
+    return data
+
 
 CONFIG = "config"
 _NESTED = frozenset({dict, list, tuple, bytes})

@@ -2,7 +2,8 @@
 
 `experiment_state-<UTC time>.json` is one JSON object whose first line is a CRC-32 of the rest. A
 snapshot only saves time and is never the truth: if it is damaged, or does not belong to its
-journal, an older one or the journal alone is used, with a warning.
+journal, an older one or the journal alone is used, with a warning. It also notes how far the files
+of unfinished trials were written (`FileNotes`): the next projector continues them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from typing import Annotated, Any, ClassVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
-from holdfast.experiment.records.file_notes import FileNotes
-from holdfast.experiment.records.journal_start import JournalStart, find_beginning
+from holdfast.experiment.records.journal import JournalStart, find_beginning
 from holdfast.names import shown
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine, from_snapshot
@@ -41,6 +41,70 @@ from holdfast.syncer.files.tree import open_regular
 from holdfast.syncer.journal.journal import Position, read_segment, segment_name
 from holdfast.syncer.stores.store import parse_table, read_small
 from holdfast.trial.trial import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The first `size` bytes of a file, and their CRC-32."""
+
+    size: Count = 0
+    crc32: Count = 0
+
+    @classmethod
+    def of(cls, data: bytes) -> Written:
+        return cls(size=len(data), crc32=zlib.crc32(data))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The sizes of the files after the row of a checkpoint of this iteration was written."""
+
+    iteration: Count = 0
+    results: Count = 0
+    rows: Count = 0
+    curves: Count = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesNote:
+    """The files of a trial: result.json, progress.csv with its `rows`, error.txt, and `curves`.
+
+    `curves_at` and `emptied_at` are the numbers in the names of the event file and of the empty
+    one before it; 0 if there is none. `usage` is what the attempt has used since its last row.
+    """
+
+    trial_id: str
+    results: Written
+    progress: Written
+    rows: Count
+    errors: Written
+    curves: Written
+    curves_at: Sparse[Count] = 0
+    emptied_at: Sparse[Count] = 0
+    marks: Sparse[Sequence[Mark]] = ()
+    usage: Sparse[Mapping[str, float] | None] = None
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there are no more rows than bytes, and no marks behind the end of a file."""
+        return self.rows <= self.progress.size and all(
+            mark.results <= self.results.size
+            and mark.rows <= self.rows
+            and mark.curves <= self.curves.size
+            for mark in self.marks
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileNotes:
+    """The notes of trials whose files were as their records say, and how they were written."""
+
+    shown_as: ClassVar[str] = "the snapshot's notes of files"
+
+    with_curves: bool
+    with_config: bool
+    trials: Sequence[FilesNote] = ()
+
 
 FORMAT = 1
 _SUFFIX = ".json"

@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.row_lines import Row, numeric
-from holdfast.experiment.folder.trial_folder import TrialFolder, portable
+from holdfast.experiment.folder.trial_folder import Row, TrialFolder, numeric, portable
 from holdfast.experiment.records.rows import columns_of, tag_columns
-from holdfast.experiment.results.pareto import Placed, goals_text, pareto_front, placed
 from holdfast.experiment.results.ranking import (
     AUTOMATIC,
     NoBestResult,
+    Placed,
     check_mode,
     dataframe,
+    goals_text,
     index_of_best,
     is_better,
+    pareto_front,
+    placed,
     reported_names,
 )
-from holdfast.experiment.results.result import Result
-from holdfast.experiment.results.stored_trial import (
+from holdfast.experiment.results.result import (
+    Result,
     has_reported_since_start,
     recorded_row,
     rows_of,

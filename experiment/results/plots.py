@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.experiment.folder.row_lines import numeric
+from holdfast.experiment.folder.trial_folder import numeric
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
     TakeoverFact,
@@ -15,23 +15,23 @@ from holdfast.experiment.progress.scheduler_facts import (
     takeover_facts,
 )
 from holdfast.experiment.progress.summarizer import leader, rank, value_of
-from holdfast.experiment.results.chance import fewest, left_out, too_few, within_chance
-from holdfast.experiment.results.drawing.canvas import (
+from holdfast.experiment.results.drawing import (
     COLOURS,
     QUIET,
-    axes,
-    format_label,
-    quiet_frame,
-    say_instead,
-)
-from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
-from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
-from holdfast.experiment.results.drawing.pareto import draw_pareto
-from holdfast.experiment.results.drawing.scheduling import (
+    Line,
+    PlotCurve,
     RungPoint,
+    axes,
+    draw_coordinates,
+    draw_curves,
+    draw_pareto,
     draw_population,
     draw_rungs,
+    format_label,
     handover_of,
+    points,
+    quiet_frame,
+    say_instead,
 )
 from holdfast.experiment.results.importance import (
     ABSENT,
@@ -40,16 +40,24 @@ from holdfast.experiment.results.importance import (
     by_rank,
     chance_by_rank,
     choose,
+    fewest,
+    left_out,
+    too_few,
+    within_chance,
 )
 from holdfast.experiment.results.outcome import Outcome
-from holdfast.experiment.results.pareto import placed
-from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.experiment.results.ranking import (
+    params_of,
+    placed,
+    varied_names,
+)
 from holdfast.text.trials import changes_text, short_name
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 _LABEL_PARAMS = 3
 _MOST_CURVES = 500
@@ -392,7 +400,7 @@ def _weighed(
             )
         scores, spread, chance, _ = forest
         return replace(made, scores=scores, spread=spread, chance=chance)
-    from holdfast.experiment.results.exporting.optuna_study import fanova
+    from holdfast.experiment.results.optuna_study import fanova
 
     scores = fanova(outcome, made.metric, list(columns))
     partial = [name for name in columns if name not in scores]

@@ -1,19 +1,101 @@
-"""Compares rows of metrics, and makes tables of them."""
+"""Compares trials and rows: the best, the Pareto front, the parameters that vary, tables."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.dataclass import dataclass
+from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.records.rows import columns_of
 from holdfast.lazy import PANDAS
 from holdfast.plain_numbers import is_number
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.policies.pareto import dominates
+from holdfast.text.values import counted
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.metrics import MODES
+from holdfast.trial.trial import Trial
+from holdfast.trial.values import flatten, key_name, readable
 
 if TYPE_CHECKING:
     import pandas
+
+
+_SIGNS: Final = {"max": 1.0, "min": -1.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A trial and its last value of each goal, in the order of the goals."""
+
+    trial: Trial
+    values: tuple[float, ...]
+
+
+def placed(trials: Iterable[Trial], goals: Iterable[str]) -> list[Placed]:
+    """The trials with a finite last value of each goal that violate no constraint."""
+    names = list(goals)
+    found = ((trial, values_of(trial, names)) for trial in trials if not trial.is_infeasible)
+    return [Placed(trial=trial, values=values) for trial, values in found if values is not None]
+
+
+def values_of(trial: Trial, goals: Iterable[str]) -> tuple[float, ...] | None:
+    """The trial's last value of each goal; None if one is missing or not finite."""
+    values = [value_of(trial, goal) for goal in goals]
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else None
+
+
+def pareto_front(candidates: Iterable[Placed], goals: Mapping[str, str]) -> list[Placed]:
+    """Those that no other dominates, the best by the first goal first; equal ones are all kept."""
+    signs = [_SIGNS[mode] for mode in goals.values()]
+    points = [
+        (tuple(sign * value for sign, value in zip(signs, one.values, strict=True)), one)
+        for one in candidates
+    ]
+    front: list[tuple[tuple[float, ...], Placed]] = []
+    # In this order, only an earlier point can dominate a later one.
+    for point, one in sorted(points, key=lambda pair: pair[0], reverse=True):
+        if not any(dominates(other, point) for other, _ in front):
+            front.append((point, one))
+    return [one for _, one in front]
+
+
+def front_text(count: int) -> str:
+    """`3 trials on the Pareto front`."""
+    return f"{counted(count, 'trial', 'trials')} on the Pareto front"
+
+
+def goals_text(goals: Mapping[str, str]) -> str:
+    """`accuracy (max), time_s (min)`."""
+    return ", ".join(f"{metric} ({mode})" for metric, mode in goals.items())
+
+
+def params_of(trial: Trial) -> dict[str, Any]:
+    """A trial's whole config, flat and as JSON values: `{"net/width": 64}`."""
+    return flatten(readable(trial.config))
+
+
+def varied_names(spec: ExperimentSpec, trials: Iterable[Trial]) -> list[str]:
+    """The parameters that the search space varies, in its order.
+
+    For a choice among dicts or lists, the parameters inside are named. Without a space in the
+    records, the parameters in which the trials differ.
+    """
+    configs = [params_of(trial) for trial in trials]
+    names = dict.fromkeys(name for config in configs for name in config)
+    heads = [key_name(tuple(part["path"])) for part in spec.whole_space if part["varied"]]
+    if heads:
+        return [n for head in heads for n in names if n == head or n.startswith(f"{head}/")]
+    return [name for name in names if _differs(configs, name)]
+
+
+def _differs(configs: Sequence[Mapping[str, Any]], name: str) -> bool:
+    first = configs[0].get(name)
+    return any(name not in config or config[name] != first for config in configs)
+
 
 # Metrics that every row has: the user's own are shown before them.
 AUTOMATIC = frozenset(

@@ -12,23 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.experiment_folders import experiments_in, names_like
+from holdfast.experiment.folder.contents import experiments_in, names_like
 from holdfast.experiment.folder.layout import JOURNAL, RESULTS, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.folder.nodes_file import read_news
 from holdfast.experiment.folder.trial_folder import list_folder, read_file
-from holdfast.experiment.records.journal_start import (
+from holdfast.experiment.records.journal import (
     JournalUnreadable,
+    chapters,
     find_beginning,
+    read_segments,
     runs_known_before,
 )
-from holdfast.experiment.records.published import fetch_earlier, fetch_journal, refresh_journal
+from holdfast.experiment.records.opened import fetch_earlier, fetch_journal, refresh_journal
 from holdfast.experiment.records.recovery import NothingToRestore, recover
-from holdfast.experiment.records.segments import chapters, read_segments
 from holdfast.experiment.records.snapshots import snapshot_names
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
-from holdfast.syncer.journal.journal import Position, readable_end, segment_name, segments
+from holdfast.syncer.journal.segment import Position, readable_end, segment_name, segments
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import current_holder

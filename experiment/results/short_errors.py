@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from holdfast.experiment.progress.wording import is_holdfast_file
-from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.records.journal import JournalUnreadable
 from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.lazy import FrameworkMissing
 from holdfast.names import printable

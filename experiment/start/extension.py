@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.shell_command import holdfast_command, module_path
+from holdfast.experiment.folder.shell import holdfast_command, module_path
 from holdfast.experiment.progress.wording import retry_way
-from holdfast.experiment.results.trial_count import made_by_search, planned_as
 from holdfast.experiment.user_objects.pickling import SCRIPT, NotPicklable
 from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.user_objects.tuner_file import (
@@ -33,6 +32,7 @@ from holdfast.scheduler.events import ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import is_selected
 from holdfast.scheduler.state import row_of
+from holdfast.scheduler.trial_count import made_by_search, planned_as
 from holdfast.text.values import counted
 from holdfast.trial.config import SAID, ResumeConfig, ResumeType, TuneConfig, check_stop
 from holdfast.trial.errors import InvalidConfig

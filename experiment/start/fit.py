@@ -18,12 +18,10 @@ from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import InlineLauncher, watch
-from holdfast.experiment.doctor.erasing import erase_tree
-from holdfast.experiment.folder.containment import is_written
+from holdfast.experiment.folder.contents import erase_tree, is_written
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.listed_place import note_run
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.folder.shell import holdfast_command, note_run
 from holdfast.experiment.progress.reporters import ProgressReporter, ReporterView
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.views import (
@@ -36,7 +34,7 @@ from holdfast.experiment.progress.views import (
 from holdfast.experiment.progress.wording import retry_advice
 from holdfast.experiment.projector.logger_callbacks import as_asked
 from holdfast.experiment.queue.job_experiments import BegunExperiment, JobExperiments
-from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
+from holdfast.experiment.records.journal import JournalUnreadable, find_beginning, wall_time
 from holdfast.experiment.records.opened import OpenedExperiment, locked
 from holdfast.experiment.records.place import (
     check_local,
@@ -46,11 +44,9 @@ from holdfast.experiment.records.place import (
     restore_call,
     split,
 )
-from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.results.analysis import ExperimentAnalysis
-from holdfast.experiment.results.pareto import goals_text
+from holdfast.experiment.results.ranking import goals_text
 from holdfast.experiment.results.read_experiment import ReadExperiment
-from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.experiment.results.short_errors import as_users_error
 from holdfast.experiment.start.extension import is_stored, name_for_shell
 from holdfast.experiment.start.planning import given_callbacks, plan_run, resumed_by

@@ -18,9 +18,9 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.control.user_threads import SchedulerCalls
 from holdfast.experiment.control.watch import InlineLauncher
-from holdfast.experiment.folder.containment import check_enclosed_trials
+from holdfast.experiment.folder.contents import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.folder.shell import resume_command
 from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
 from holdfast.experiment.progress.reporters import ResultLines
 from holdfast.experiment.progress.views import ProgressView, in_notebook
@@ -28,7 +28,6 @@ from holdfast.experiment.progress.wording import retry_options, retry_way, room_
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
-from holdfast.experiment.results.trial_count import planned
 from holdfast.experiment.start.extension import (
     change_notice,
     check_enough,
@@ -64,6 +63,7 @@ from holdfast.scheduler.nodes.offering import may_fit, offer_text
 from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_of
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.resuming import has_work, kept_ahead, written
+from holdfast.scheduler.trial_count import planned
 from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.stores.location import Location

@@ -11,7 +11,7 @@ from holdfast import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.described import Described, state_of
 from holdfast.experiment.folder.layout import TUNER, log_names_of
-from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.start.extension import SETTINGS, Extension, Wanted, difference, stop_text
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.tuner_file import (

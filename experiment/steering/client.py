@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.folder.layout import CONTROL
-from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
+from holdfast.experiment.folder.shell import holdfast_command, resume_command
 from holdfast.experiment.steering.orders import LARGEST_FRAME, InvalidOrder, Order, Via, encode
 from holdfast.experiment.steering.socket import DEADLINE_S, address_of_entry, name_of, peer_user
 from holdfast.names import printable, shown

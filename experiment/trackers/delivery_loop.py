@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Final, Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.records.fold import Fold, subject_of
+from holdfast.experiment.records.recovery import Fold, subject_of
 from holdfast.experiment.records.snapshots import Snapshot, load_newest_snapshot
 from holdfast.experiment.trackers.delivery import (
     Account,

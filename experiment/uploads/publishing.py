@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.runtime.wire import Message
-from holdfast.syncer.journal.journal import MAGIC, START, Position
+from holdfast.syncer.journal.journal import MAGIC, START
+from holdfast.syncer.journal.segment import Position
 from holdfast.trial.config import SyncConfig
 
 # The records that name a committed checkpoint are published this soon, at the latest.

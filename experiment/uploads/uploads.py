@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any
 
 from holdfast.experiment.progress.summary import StorageAge, UploadProgress
+from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.host import UploadsHost
 from holdfast.experiment.uploads.keeper_routes import KeeperRoutes
 from holdfast.experiment.uploads.node_keepers import NodeKeepers, NodeTransport

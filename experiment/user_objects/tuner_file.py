@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgpack
 
 from holdfast.experiment.folder.layout import TRAINER
-from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.user_objects.pickling import SCRIPT
 from holdfast.experiment.user_objects.stored_objects import (
     NeedsTrust,

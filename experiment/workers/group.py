@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import RankWait
-from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine, parts_of
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.actor import GroupTimer, TrialActor

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.folder.listed_place import note_listed
+from holdfast.experiment.folder.shell import note_listed
 from tests.command.commands import completed, parsed, told
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.results.analysis import ExperimentAnalysis
-from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.trial.errors import InvalidConfig
 from tests.rig.runs.deciding import FollowedExperiment, asha, hyperband, population
 

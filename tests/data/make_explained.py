@@ -10,7 +10,7 @@ than run it again.
 import json
 from pathlib import Path
 
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.policy import CloneTrial, NoteRung, StopTrial

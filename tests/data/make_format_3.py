@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack
 from holdfast.scheduler.codec import DECISIONS, EVENTS, snapshot
 from holdfast.scheduler.events import (
     CheckpointLost,

@@ -9,7 +9,7 @@ It was run once, as make_format_3.py was.
 import json
 from pathlib import Path
 
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack
 from holdfast.scheduler.codec import snapshot
 from holdfast.syncer.journal.journal import Journal
 from holdfast.testing.rehearsal import Rehearsal

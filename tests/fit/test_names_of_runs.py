@@ -14,7 +14,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.folder.listed_place import note_listed
+from holdfast.experiment.folder.shell import note_listed
 
 
 def train(config: dict[str, Any]) -> None:

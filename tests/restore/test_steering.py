@@ -17,7 +17,7 @@ from holdfast.cli import main
 from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.layout import CONTROL, JOURNAL
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.records.journal import read_events
 from holdfast.experiment.steering.client import CannotSteer, send_order
 from holdfast.experiment.steering.orders import StopExperiment
 from holdfast.scheduler.events import EndOrdered, Event

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgpack
 
-from holdfast.experiment.records.event_codec import pack, read_events, unpack
+from holdfast.experiment.records.journal import pack, read_events, unpack
 from holdfast.scheduler.codec import DECISIONS, EVENTS, snapshot
 from holdfast.scheduler.events import FORMAT, Begun, Recalled
 from holdfast.scheduler.machine import Machine, from_snapshot

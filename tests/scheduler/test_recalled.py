@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.records.event_codec import pack, unpack
+from holdfast.experiment.records.journal import pack, unpack
 from holdfast.scheduler.codec import Record, recalled, snapshot
 from holdfast.scheduler.events import Recalled, Resumed, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine

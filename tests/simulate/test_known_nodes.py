@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import tune
-from holdfast.experiment.records.event_codec import unpack
+from holdfast.experiment.records.journal import unpack
 from holdfast.scheduler.events import CheckpointLost, Event, Exited, NodeJoined, NodeLeft
 from holdfast.simulate import Faults, simulate
 from holdfast.trial.errors import InvalidConfig

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.records.journal import read_events
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.policy import ChangeTrial, CloneTrial, Decision, TrialReported, View
 from holdfast.scheduler.searchers.searcher import Searcher

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import tune
-from holdfast.experiment.records.event_codec import unpack
+from holdfast.experiment.records.journal import unpack
 from holdfast.scheduler.events import Raised
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import (

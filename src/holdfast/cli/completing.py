@@ -40,7 +40,7 @@ def complete_experiment(
 
 def _known_names(root: str | None) -> Iterator[str]:
     """The names in the places where names are looked for."""
-    from holdfast.experiment.folder.listed_place import read_listed
+    from holdfast.experiment.folder.shell import read_listed
 
     for place in _places(root):
         found = _folders(f"{place}/", only_experiments=True)
@@ -52,7 +52,7 @@ def _known_names(root: str | None) -> Iterator[str]:
 
 def _places(root: str | None) -> list[str]:
     """The folders of this machine in which names are looked for."""
-    from holdfast.experiment.folder.listed_place import read_listed
+    from holdfast.experiment.folder.shell import read_listed
 
     environ = os.environ
     only = root or environ.get("HOLDFAST_ROOT")

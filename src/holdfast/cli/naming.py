@@ -19,6 +19,6 @@ def settle(given: argparse.Namespace) -> None:
 
 def named_path(text: str, given: argparse.Namespace) -> str:
     """The path of an experiment that may be named. Raises as `settle`."""
-    from holdfast.experiment.browse.named_places import path_of
+    from holdfast.experiment.browse.catalog import path_of
 
     return path_of(text, given.root, os.environ)

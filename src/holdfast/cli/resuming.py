@@ -16,7 +16,7 @@ from holdfast import ray_path, started_by_import
 from holdfast.cli.naming import settle
 from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
+from holdfast.experiment.folder.shell import holdfast_command, resume_command
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.start.extension import name_for_shell
 from holdfast.experiment.user_objects.tuner_file import (

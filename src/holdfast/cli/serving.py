@@ -11,8 +11,8 @@ import webbrowser
 from typing import TYPE_CHECKING
 
 from holdfast.cli.printing import SOUND, complain, json_text, say
-from holdfast.experiment.browse.named_places import may_be_mistyped, path_of, place_to_list
-from holdfast.experiment.folder.experiment_folders import similar_to
+from holdfast.experiment.browse.catalog import may_be_mistyped, path_of, place_to_list
+from holdfast.experiment.folder.contents import similar_to
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.runtime.priority import give_way
 from holdfast.web.errors import check_installed

@@ -13,7 +13,7 @@ from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.browse.overview import experiment_as_json
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.experiment.start.extension import has_changed
 from holdfast.experiment.user_objects.tuner_file import TunerFile

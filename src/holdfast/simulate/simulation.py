@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.records.event_codec import replay, unpack
-from holdfast.experiment.records.journal_start import find_beginning
+from holdfast.experiment.records.journal import find_beginning, replay, unpack
 from holdfast.experiment.results.read_experiment import records_of
 from holdfast.scheduler.events import Begun, Event, ExperimentSpec
 from holdfast.scheduler.machine import Machine

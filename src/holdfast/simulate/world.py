@@ -17,7 +17,7 @@ from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.user_code import calls_for
 from holdfast.experiment.control.user_threads import Change, answer_of, others_moved
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         JupyterNotebookReporter as JupyterNotebookReporter,
     )
     from holdfast.experiment.progress.reporters import ProgressReporter as ProgressReporter
-    from holdfast.experiment.results.analysis import ExperimentAnalysis as ExperimentAnalysis
     from holdfast.experiment.results.result import Result as Result
+    from holdfast.experiment.results.result_grid import ExperimentAnalysis as ExperimentAnalysis
     from holdfast.experiment.results.result_grid import ResultGrid as ResultGrid
     from holdfast.experiment.start.short_names import create_scheduler as create_scheduler
     from holdfast.experiment.start.short_names import create_searcher as create_searcher

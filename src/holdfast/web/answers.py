@@ -12,7 +12,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.experiment.folder.containment import LeadsElsewhere
+from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.page.followed import Download, NotThere
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, RunStarts
 from holdfast.syncer.errors import StorageError, redact

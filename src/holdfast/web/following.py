@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.following import PAUSE_PER_CPU_S
+from holdfast.experiment.browse.logs import PAUSE_PER_CPU_S
 from holdfast.experiment.page.followed import Change, FollowedExperiment
 from holdfast.experiment.page.place import Place
 from holdfast.experiment.results.read_experiment import ExperimentNotFound

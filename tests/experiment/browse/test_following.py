@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.following import Follower, LogState
+from holdfast.experiment.browse.logs import Follower, LogState
 from holdfast.syncer.errors import StorageUnavailable
 
 INTERVAL_S = 2.0

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.named_places import (
+from holdfast.experiment.browse.catalog import (
     AmbiguousName,
     default_place,
     path_of,
     place_to_list,
 )
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.listed_place import (
+from holdfast.experiment.folder.shell import (
     ListedPlace,
     listed_file,
     note_listed,
     note_run,
     read_listed,
 )
-from holdfast.experiment.records.mirror_note import mark
+from holdfast.experiment.records.place import mark
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.syncer.stores.location import Location
 

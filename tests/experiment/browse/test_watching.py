@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
-from holdfast.experiment.browse.watching import View, Watcher
+from holdfast.experiment.browse.logs import View, Watcher
 from holdfast.experiment.results.read_experiment import NeverBegun, RunStarts, read_tree
 from holdfast.syncer.errors import StorageUnavailable
 from tests.rig.runs.recorded import RecordedExperiment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.experiment.doctor.collect import collect
+from holdfast.experiment.doctor.repair import collect
 from holdfast.experiment.doctor.verify import verify
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.files.durable import boot_id

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.findings import Finding, Remedy
-from holdfast.experiment.doctor.repair import bring_checkpoint, repair
+from holdfast.experiment.doctor.repair import bring_checkpoint, collect, repair
 from holdfast.experiment.doctor.target import DoctorTarget, WrongStorage, find_target
 from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.events import CheckpointLost

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.removal import Part, Removal, removal
-from holdfast.experiment.doctor.erasing import erase, erase_objects
+from holdfast.experiment.browse.removal import Part, Removal, erase, erase_objects, removal
 from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.upload import sync
-from holdfast.experiment.folder.experiment_folders import aside_of, experiments_in
+from holdfast.experiment.folder.contents import aside_of, experiments_in
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.mirror_note import mark
+from holdfast.experiment.records.place import mark
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, read_records
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
@@ -194,7 +193,10 @@ def test_an_interrupted_removal_leaves_no_experiment_and_the_next_one_finishes_i
             one.unlink() if one.is_file() and "journal" not in str(one) else None
         raise Killed
 
-    where, one = "os" if step == "rename" else "holdfast.experiment.doctor.erasing", planned(alone)
+    where, one = (
+        "os" if step == "rename" else "holdfast.experiment.folder.contents",
+        planned(alone),
+    )
     with monkeypatch.context() as patched:
         patched.setattr(f"{where}.{step}", dies)
         with pytest.raises(Killed):

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.findings import Remedy, Severity
-from holdfast.experiment.doctor.repair import NothingHere, repair
+from holdfast.experiment.doctor.repair import NothingHere, collect, repair
 from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.upload import sync
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.scheduler.events import CheckpointLost

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.doctor.collect import collect
-from holdfast.experiment.doctor.repair import repair
+from holdfast.experiment.doctor.repair import collect, repair
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.user_objects import tuner_file

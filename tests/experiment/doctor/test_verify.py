@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.findings import Remedy, Severity
-from holdfast.experiment.doctor.repair import repair
+from holdfast.experiment.doctor.repair import collect, repair
 from holdfast.experiment.doctor.upload import sync
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.user_objects import tuner_file

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import NODES, Layout
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile, parse, read_news
-from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.syncer.stores.location import Location
 
 A, B = NodeBeat(node="a", at=100.0, disk_free_bytes=5), NodeBeat(node="b", at=101.5)

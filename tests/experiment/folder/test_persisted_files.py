@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 import pytest
 
+from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import CONTROL, LOCK, Layout
-from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.syncer.artifacts.scan import Scope, scan
 
 SCOPES: tuple[Scope, ...] = get_args(Literal["records", "artifacts"])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.experiment.folder import row_lines
-from holdfast.experiment.folder.row_lines import DamagedRows, RowLines, numeric
+from holdfast.experiment.folder import trial_folder
+from holdfast.experiment.folder.trial_folder import DamagedRows, RowLines, numeric
 from holdfast.experiment.records.rows import encode
 
 NAMES = st.sampled_from(["loss", "eval/loss", "a", "b", 'x"y', "é", "\\", "loss: 1"])
@@ -54,7 +54,7 @@ def test_a_line_whose_value_is_plain_to_see_is_not_decoded(
         {"loss": 3},
     ]
     lines = RowLines(lines_of(rows), "result.json")
-    monkeypatch.setattr(row_lines, "decode_row", decode)
+    monkeypatch.setattr(trial_folder, "decode_row", decode)
     assert lines.numbers("loss") == [0.5, -math.inf, 3.0]
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.experiment.folder.shell_command import holdfast_command, module_path, resume_command
+from holdfast.experiment.folder.shell import holdfast_command, module_path, resume_command
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import ON_NODE, Layout
-from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.experiment.nodes.keeper import KeeperService, packed
 from holdfast.runtime.tasks import RunTasks
 from holdfast.syncer.artifacts.settings import UploaderSettings

@@ -18,7 +18,7 @@ from holdfast.experiment.page.curve import Point, Wanted, add_lines, add_table, 
 from holdfast.experiment.page.entries import Entries
 from holdfast.experiment.page.folding import Recent
 from holdfast.experiment.page.values import cells, json_value
-from holdfast.experiment.results.varied_parameters import varied_names
+from holdfast.experiment.results.ranking import varied_names
 from holdfast.trial.search_space.description import describe
 from tests.rig.runs.recorded import RecordedExperiment
 

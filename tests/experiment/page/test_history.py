@@ -14,7 +14,7 @@ from holdfast.experiment.page.followed_records import hear_journal
 from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.history import History
 from holdfast.experiment.page.timeline import concurrency, timeline_of
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack
 from holdfast.scheduler.codec import Record
 from holdfast.scheduler.events import (
     ConfigAdded,
@@ -27,8 +27,8 @@ from holdfast.scheduler.events import (
     SamplesAdded,
     TrialStopOrdered,
 )
-from holdfast.syncer.journal.journal import Journal, read, readable_end
-from holdfast.syncer.journal.segment import framed
+from holdfast.syncer.journal.journal import Journal, read
+from holdfast.syncer.journal.segment import framed, readable_end
 from holdfast.trial.config import FailureConfig, ResumeType
 from holdfast.trial.trial import Status
 from tests.rig.runs.dense_runs import RUNS, dense_run

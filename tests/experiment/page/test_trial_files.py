@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.browse.locate import LocatedExperiment, find
-from holdfast.experiment.folder.containment import LeadsElsewhere
+from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.page import tar, trial_files

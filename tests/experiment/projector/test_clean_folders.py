@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
+from holdfast.experiment.folder.contents import LeadsElsewhere, check_enclosed_trials
 from holdfast.experiment.projector import process
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.recovery import recover

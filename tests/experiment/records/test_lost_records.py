@@ -15,8 +15,7 @@ from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
-from holdfast.experiment.records.event_codec import read_events
-from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.records.journal import JournalUnreadable, read_events
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
 from holdfast.scheduler.codec import snapshot

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.folder.containment import LeadsElsewhere
+from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.opened import locked
 from holdfast.syncer.uploader.lock import Locked

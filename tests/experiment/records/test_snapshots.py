@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
-from holdfast.experiment.records.event_codec import pack
-from holdfast.experiment.records.journal_start import find_beginning
+from holdfast.experiment.records.journal import find_beginning, pack
 from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed, SearchEnded

@@ -11,16 +11,15 @@ import pytest
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.records.journal_start import JournalUnreadable, check_nothing_behind
+from holdfast.experiment.records.journal import JournalUnreadable, check_nothing_behind
 from holdfast.experiment.records.recovery import recover
-from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.experiment.results.result_grid import ExperimentAnalysis
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.journal.journal import Position, readable_end
-from holdfast.syncer.journal.segment import RecordSpan, framed, start_of
+from holdfast.syncer.journal.segment import Position, RecordSpan, framed, readable_end, start_of
 from tests.rig import checker
 from tests.rig.runs.patient import healthy
 from tests.rig.runs.recorded import RecordedExperiment

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.experiment.records.wall_clock import WallClock, wall_time
+from holdfast.experiment.records.journal import WallClock, wall_time
 
 
 def clock(told: Iterator[object]) -> WallClock:

@@ -18,11 +18,10 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast.experiment.folder.layout import HEAD, JOURNAL
-from holdfast.experiment.records.journal_start import JournalUnreadable
-from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.records.journal import JournalUnreadable
 from holdfast.experiment.results.ranking import analysed
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, load_experiment
-from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.experiment.user_objects.stored_objects import StoredObject
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.results.chance import (
+from holdfast.experiment.results.importance import (
+    ABSENT,
+    ForestScores,
+    by_forest,
+    by_rank,
+    chance_by_rank,
     chance_of_folds,
     fewest,
     left_out,
@@ -16,13 +21,6 @@ from holdfast.experiment.results.chance import (
     permutations,
     too_few,
     within_chance,
-)
-from holdfast.experiment.results.importance import (
-    ABSENT,
-    ForestScores,
-    by_forest,
-    by_rank,
-    chance_by_rank,
 )
 
 

@@ -21,10 +21,9 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.experiment.progress.views import LogView, SilentView, html_of, text_of
-from holdfast.experiment.results.exporting import optuna_study
+from holdfast.experiment.results import optuna_study
 from holdfast.experiment.results.read_experiment import load_experiment
-from holdfast.syncer.journal.journal import segments
-from holdfast.syncer.journal.segment import segment_name
+from holdfast.syncer.journal.segment import segment_name, segments
 from holdfast.trial.errors import Failure, TrialError, TuneError
 from tests.rig.runs.recorded import RecordedExperiment
 

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.results.drawing.coordinates import scale_of
-from holdfast.experiment.results.drawing.curves import points
-from holdfast.experiment.results.exporting.distributions import Categories, Numbers, distributions
-from holdfast.experiment.results.exporting.recorded_space import RecordedSpace
-from holdfast.experiment.results.exporting.tables import arrow_table
+from holdfast.experiment.results.drawing import points, scale_of
 from holdfast.experiment.results.importance import by_rank
+from holdfast.experiment.results.recorded_space import (
+    Categories,
+    Numbers,
+    RecordedSpace,
+    distributions,
+)
+from holdfast.experiment.results.tables import arrow_table
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.search_space.description import describe
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import FileSelector, LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
-from holdfast.experiment.folder.row_lines import DamagedRows
+from holdfast.experiment.folder.trial_folder import DamagedRows
 from holdfast.experiment.results.result import Result, ResultNotFound
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from tests.experiment.results.reported import epochs

@@ -13,11 +13,10 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast.experiment.folder.layout import RESULTS, Layout
-from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result import Result
-from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.experiment.user_objects.stored_objects import UsersValues
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.stores.location import Location

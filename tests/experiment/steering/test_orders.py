@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.experiment.records.event_codec import pack, unpack
+from holdfast.experiment.records.journal import pack, unpack
 from holdfast.experiment.steering.orders import (
     AddConfig,
     AddTrials,

@@ -14,9 +14,9 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.records.journal import read_events
 from holdfast.experiment.workers import start_checkpoints
-from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.journal.segment import Position
 from holdfast.trial.events import Reported
 from holdfast.tune.schedulers import PopulationBasedTraining
 

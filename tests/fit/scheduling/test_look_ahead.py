@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.records.journal import read_events
 from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.events import Event, Suggested, SuggestedAhead
 from holdfast.scheduler.machine import Machine

@@ -23,10 +23,9 @@ from optuna.trial import TrialState
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.results.analysis import ExperimentAnalysis
-from holdfast.experiment.results.exporting import optuna_tables
+from holdfast.experiment.results import optuna_study
 from holdfast.experiment.results.read_experiment import ReadExperiment
-from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
@@ -209,9 +208,9 @@ def test_the_tables_have_the_rows_that_optuna_itself_inserts(
     run.finish(reported(run))
     reported(run, 0.3)
     run.ends()
-    monkeypatch.setattr(optuna_tables, "_BATCH", 20)  # not all trials in one transaction
+    monkeypatch.setattr(optuna_study, "_BATCH", 20)  # not all trials in one transaction
     grid(tmp_path / "run").to_optuna(f"sqlite:///{tmp_path}/ours.db")
-    monkeypatch.setattr(optuna_tables, "_SCHEMA", "another")
+    monkeypatch.setattr(optuna_study, "_SCHEMA", "another")
     grid(tmp_path / "run").to_optuna(f"sqlite:///{tmp_path}/optunas.db")
     ours, optunas = recorded_in(tmp_path / "ours.db"), recorded_in(tmp_path / "optunas.db")
     assert len(ours["trials"]) == 5

@@ -17,7 +17,7 @@ from pyarrow.fs import LocalFileSystem
 
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.records.journal import JournalUnreadable
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import (
     ExperimentPlace,

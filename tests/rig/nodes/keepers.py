@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.runtime.restarting_service import RestartingService

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.upload import sync
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.records.mirror_note import mark
+from holdfast.experiment.records.place import mark
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.syncer.files.durable import boot_id

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
-from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal import pack
 from holdfast.scheduler.events import (
     FORMAT,
     Begun,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.records.journal import read_events
 from holdfast.experiment.steering.desk import Desk
 from holdfast.experiment.steering.socket import keep_socket
 from holdfast.runtime.tasks import RunTasks

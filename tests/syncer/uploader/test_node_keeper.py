@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import Layout, is_checkpoint
-from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import TrialProgress

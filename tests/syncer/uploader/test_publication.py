@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from holdfast.experiment.records.published import fetch_journal
+from holdfast.experiment.records.opened import fetch_journal
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import stretches

@@ -52,10 +52,9 @@ def _find(given: argparse.Namespace, settings: Settings) -> LocatedExperiment:
 
 
 def _ls(given: argparse.Namespace, settings: Settings) -> int:
-    from holdfast.experiment.browse.catalog import catalog
+    from holdfast.experiment.browse.catalog import catalog, place_to_list
     from holdfast.experiment.browse.condition import Condition
-    from holdfast.experiment.browse.named_places import place_to_list
-    from holdfast.experiment.folder.listed_place import note_listed, read_listed
+    from holdfast.experiment.folder.shell import note_listed, read_listed
     from holdfast.experiment.records.place import split
 
     now = time.time()
@@ -94,8 +93,8 @@ def _show(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
 
 
 def _nodes(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
-    from holdfast.cli.browse.nodes_output import show_nodes
-    from holdfast.experiment.browse.node_list import node_list
+    from holdfast.cli.browse.output import show_nodes
+    from holdfast.experiment.browse.overview import node_list
 
     now = time.time()
     listed = node_list(experiment, now=now)
@@ -118,7 +117,7 @@ def _logs(given: argparse.Namespace, settings: Settings, experiment: LocatedExpe
         say(place)
         return SOUND
     if given.follow:
-        from holdfast.cli.following import follow_log
+        from holdfast.cli.browse.watching import follow_log
 
         return follow_log(given, experiment, trial, name, find=lambda: _find(given, settings))
     pieces = logs.written(experiment, trial, name)
@@ -153,7 +152,7 @@ def _say_how_old(experiment: LocatedExperiment, trial: Trial, name: str, node: s
 
 
 def _export(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
-    from holdfast.experiment.results.exporting.tables import FORMATS, format_of, write_table
+    from holdfast.experiment.results.tables import FORMATS, format_of, write_table
 
     if given.optuna:
         return _to_optuna(given, experiment)
@@ -180,7 +179,7 @@ def _export(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
 
 
 def _plot(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
-    from holdfast.experiment.results.drawing.pictures import check_picture, save_picture
+    from holdfast.experiment.results.drawing import check_picture, save_picture
     from holdfast.experiment.results.plots import draw
 
     output = given.output or f"{experiment.name}-{given.kind}.png"
@@ -284,7 +283,7 @@ def _tell_if_cut(outcome: Outcome, trial: Trial) -> None:
 
 def _tell_if_better(result: Result, metric: str, mode: str) -> None:
     """Say that an earlier checkpoint than the last one, which is copied, has a better value."""
-    from holdfast.experiment.folder.row_lines import numeric
+    from holdfast.experiment.folder.trial_folder import numeric
     from holdfast.experiment.results.ranking import is_better
 
     found = [
@@ -306,8 +305,7 @@ def _show_front(experiment: LocatedExperiment, *, is_json: bool) -> int:
     from holdfast.experiment.browse.condition import Condition
     from holdfast.experiment.browse.overview import trial_as_json
     from holdfast.experiment.records.rows import shown_config
-    from holdfast.experiment.results.pareto import front_text, goals_text
-    from holdfast.experiment.results.varied_parameters import params_of, varied_names
+    from holdfast.experiment.results.ranking import front_text, goals_text, params_of, varied_names
 
     spec, front = experiment.machine.spec, experiment.outcome.pareto_front()
     if is_json:
@@ -341,7 +339,7 @@ def export_model(given: argparse.Namespace, experiment: LocatedExperiment) -> in
     """
     from holdfast.experiment.browse.logs import trial_named
     from holdfast.experiment.records.rows import shown_config
-    from holdfast.experiment.results.exporting.model_files import about_trial
+    from holdfast.experiment.results.tables import about_trial
 
     outcome, scope = experiment.outcome, given.scope
     goal = None
@@ -373,7 +371,7 @@ def _copy(
     about: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Copy the checkpoint of the result; returns what JSON says about it."""
-    from holdfast.experiment.results.exporting.model_files import check_target, copy_checkpoint
+    from holdfast.experiment.results.tables import check_target, copy_checkpoint
 
     check_target(target)
     if result.checkpoint is None:

@@ -13,14 +13,15 @@ from holdfast.cli.printing import SOUND, say, say_json
 from holdfast.experiment.browse.comparison import Comparison, Side, compare, split_trial
 from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.results.drawing.curves import draw_curves
-from holdfast.experiment.results.drawing.pictures import check_picture, save_picture
-from holdfast.experiment.results.drawing.text_curves import (
+from holdfast.experiment.results.drawing import (
     MOST_CURVES,
+    check_picture,
+    draw_curves,
     letters_of,
+    save_picture,
     text_curves,
 )
-from holdfast.experiment.results.pareto import goals_text
+from holdfast.experiment.results.ranking import goals_text
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.text.trials import state_word
 from holdfast.text.values import aligned, duration, format_cell, param_cell, width_of

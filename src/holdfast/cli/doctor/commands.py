@@ -78,7 +78,7 @@ def _perform(given: argparse.Namespace, target: DoctorTarget, settings: Settings
                 progress=_progress,
             )
         case "gc":
-            from holdfast.experiment.doctor.collect import collect
+            from holdfast.experiment.doctor.repair import collect
 
             return collect(target, removes=given.yes)
         case _:

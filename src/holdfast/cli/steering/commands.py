@@ -15,7 +15,7 @@ from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.browse.logs import trial_named
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.folder.shell import resume_command
 from holdfast.experiment.steering.client import CannotSteer, send_order, why_not
 from holdfast.experiment.steering.orders import (
     AddConfig,

@@ -1,10 +1,13 @@
-"""The result of a trial as HTML, below the cell of a notebook."""
+"""Results as HTML, below the cell of a notebook: of an experiment, or of one trial."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.trial_table import table_of
+from holdfast.experiment.progress.wording import best_text, counts_text, failure_lines, hidden_text
 from holdfast.experiment.results.ranking import AUTOMATIC
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.text.tables import (
@@ -18,8 +21,21 @@ from holdfast.text.values import format_value
 from holdfast.trial.errors import TrialError
 from holdfast.trial.values import flatten, readable
 
-_ROWS = 20
+ROWS = 20
 _VALUE_CHARS = 200
+
+
+def grid_html(summary: Summary, place: str, *, is_live: bool) -> str:
+    """The trials of an experiment: their number, the best of them in a table, and failures."""
+    parts = [
+        html_heading(summary.name, counts_text(summary)),
+        html_table(*table_of(summary, is_live=is_live)) if summary.rows else "",
+        html_line(hidden_text(summary)),
+        html_line(f"best {best_text(summary)}" if summary.best else ""),
+        *(html_line(line, RED) for line in failure_lines(summary)),
+        html_line(place),
+    ]
+    return "\n".join(filter(None, parts))
 
 
 def result_html(
@@ -59,7 +75,7 @@ def _iteration(row: Mapping[str, Any]) -> str:
 def _values(kind: str, values: Mapping[str, Any]) -> str:
     """A table of the first values; empty if there are none."""
     flat = flatten(readable(values))
-    shown = [(name, format_value(value, _VALUE_CHARS)) for name, value in flat.items()][:_ROWS]
+    shown = [(name, format_value(value, _VALUE_CHARS)) for name, value in flat.items()][:ROWS]
     if not shown:
         return ""
     more = len(flat) - len(shown)

@@ -1,1 +1,0 @@
-"""Plots of results, with matplotlib: `results.plot`, `result.plot`."""
