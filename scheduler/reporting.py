@@ -190,12 +190,15 @@ def _judge(
     if why := _stop_of(state, row, stops=stops):
         effects += stop(state, trial_id, why, is_reporting=True)
     elif trial.status is Status.RUNNING:
-        effects += observe(state, _trial_reported(trial_id=trial_id, row=row))
+        if state.has_policy:
+            effects += observe(state, _trial_reported(trial_id=trial_id, row=row))
         if trial_id in state.questions and state.trials[trial_id].status is Status.RUNNING:
             state.deferred_replies[trial_id] = trial.attempt
             return effects
-        _pause_if_held(state, trial_id)
-        effects += _grow(state, trial_id)
+        if trial.is_held:
+            _pause_if_held(state, trial_id)
+        if trial.bundles:
+            effects += _grow(state, trial_id)
     effects.append(_reply(state, trial_id))
     return effects
 
@@ -203,7 +206,7 @@ def _judge(
 def _stop_of(state: State, row: dict[str, Any], *, stops: bool) -> Stop | None:
     """Why the user's bounds, or the stopper (`stops`), end the trial; None if they do not."""
     bounds = state.spec.stop
-    if key := reaches(row, bounds):
+    if bounds and (key := reaches(row, bounds)):
         return Stop(reason=StopReason.FINISHED, why=f"{key} reached {bounds[key]}")
     if row.get("done") is True:
         return Stop(reason=StopReason.FINISHED, why="it reported done")

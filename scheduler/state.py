@@ -411,6 +411,11 @@ class State:
                 released = True
         return released
 
+    @property
+    def has_policy(self) -> bool:
+        """True if decisions are made: by the policy or, during a replay, by the journal."""
+        return self.policy is not None or self._recorded is not None
+
     def consult(self, observation: Observation) -> Sequence[Decision]:
         """Return the policy's decisions; during a replay, those that the journal has."""
         decided: Sequence[Decision] = ()

@@ -59,7 +59,7 @@ def budget_spent(budget_s: float) -> EndOrdered:
 
 def observe(state: State, observation: Observation) -> list[Effect]:
     """Show the scheduler an observation and perform its decisions."""
-    decisions = state.consult(observation)
+    decisions = state.consult(observation) if state.has_policy else ()
     if not decisions:
         return []
     reporting_id = observation.trial_id if isinstance(observation, _OF_A_REPORT) else ""

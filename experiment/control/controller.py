@@ -222,7 +222,9 @@ class Controller:
 
         Collecting the events of all sockets would cost a single report 15% of its rate.
         """
-        self.post_all([event])
+        self._inbox.append((event, wall_time()))
+        if not self._turning:
+            self._turn()
 
     def post_all(self, several: Sequence[Event]) -> None:
         """Handle these events as `post` does, with one write to the journal."""
@@ -270,7 +272,7 @@ class Controller:
     def _turn(self, *, performs: bool = True) -> None:
         self._turning = True
         try:
-            while self._inbox and self.fault is None:
+            while self._inbox and self._run_tasks.fault is None:
                 batch, self._inbox = self._inbox, []
                 effects = self._record(batch)
                 for effect in self._in_order(effects) if performs else ():
@@ -294,30 +296,33 @@ class Controller:
             before = machine.trials.get(trial_id)
             effects += machine.handle(event, now=now)
             records.append(pack(event, now, machine.answers))
-            news += self._news.after(machine)
-            news += self.held_news.after(machine)
             after = machine.trials.get(trial_id)
-            if isinstance(event, Reported) and after is before:
+            if machine.answers:
+                news += self._news.after(machine)
+            if machine.placement.held:
+                news += self.held_news.after(machine)
+            if after is before and isinstance(event, Reported):
                 # Its attempt is over, but its worker does not know yet and waits for an answer.
                 self.pool.reply(event.trial_id, event.attempt, Verdict.STOP)
             changes.append((event, before, after))
-            changes += others_moved(machine, trial_id)
+            if len(machine.moved) > (trial_id in machine.moved):
+                changes += others_moved(machine, trial_id)
         self.journal_writer.append(records)
         for text in news:
             self._parts.tell(text, "info")
-        for event_or_none, before, after in changes:
+        is_of_status = False
+        for change in changes:
+            event_or_none, before, after = change
+            if before is None or after is None or before.status is not after.status:
+                is_of_status = True
             if event_or_none is not None or (after and after.status.is_final):
                 self._parts.callbacks.observe(event_or_none, before, after)
-            self.user_code.observe((event_or_none, before, after))
+            self.user_code.observe(change)
             if retry := retry_of(event_or_none, before, after, machine.spec):
                 self._parts.on_retry(retry)
             if self.uploads is not None and after is not None and machine.has_left(after):
                 self.uploads.nodes.trial_ended(after.spec.dirname)
-        moved = (
-            before is None or after is None or before.status is not after.status
-            for _, before, after in changes
-        )
-        self._parts.on_change(is_of_status=any(moved))
+        self._parts.on_change(is_of_status=is_of_status)
         return effects
 
     def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:
@@ -332,7 +337,9 @@ class Controller:
     def _in_order(self, effects: Sequence[Effect]) -> Sequence[Effect]:
         """The first checkpoint starts the uploader, which takes 5 to 25 ms: a report that does not
         wait for it is answered before that."""
-        if self.uploads is not None or not all(isinstance(one, Commit | Reply) for one in effects):
+        if self.uploads is not None or len(effects) < 2:
+            return effects
+        if not all(isinstance(one, Commit | Reply) for one in effects):
             return effects
         trials = [self.machine.trials[one.trial_id] for one in effects if isinstance(one, Reply)]
         if any(trial.awaited_checkpoint is not None for trial in trials):
@@ -384,15 +391,18 @@ class Controller:
         return self.uploads
 
     def _reply(self, effect: Reply) -> None:
-        answer = partial(self.pool.reply, effect.trial_id, effect.attempt, effect.verdict)
-        trial = self.machine.trials[effect.trial_id]
-        if (record := trial.awaited_checkpoint) is not None:
-            refuse = partial(self.pool.refuse, effect.trial_id)
-            self._uploads().hold_until_kept(trial.trial_id, record.index, answer, refuse)
-        elif self.uploads is not None and self.uploads.has_backlog:
-            self.uploads.hold(answer)
+        trial_id, attempt, verdict = effect.trial_id, effect.attempt, effect.verdict
+        record = self.machine.trials[trial_id].awaited_checkpoint
+        is_backlog = self.uploads is not None and self.uploads.has_backlog
+        if record is None and not is_backlog:
+            self.pool.reply(trial_id, attempt, verdict)
+            return
+        answer = partial(self.pool.reply, trial_id, attempt, verdict)
+        if record is None:
+            self._uploads().hold(answer)
         else:
-            answer()
+            refuse = partial(self.pool.refuse, trial_id)
+            self._uploads().hold_until_kept(trial_id, record.index, answer, refuse)
 
     def lose(self, trial_id: str, index: int, reason: str) -> None:
         """Drop a reported checkpoint that is gone or broken: from now on no record names it."""

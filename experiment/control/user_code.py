@@ -415,6 +415,7 @@ class UserCode:
         self.stopping = StopperThread(plan.stopper)
         self._scheduler = UserThread("scheduler")
         self._calls = plan.scheduler_calls
+        self._has_searcher = plan.proposer.searcher is not None
 
     def begin(self, resumed: Resumed | None, history: Callable[[], Iterable[Change]]) -> None:
         """Open the search. On a restore, replay the history to it and to the scheduler."""
@@ -428,7 +429,8 @@ class UserCode:
         """Show the search and the scheduler what has happened."""
         if isinstance(change[0], SamplesAdded):
             self._search.extend(self._machine.spec.num_samples)
-        self._search.observe(*change)
+        if self._has_searcher:
+            self._search.observe(*change)
         if self._calls is not None:
             for trial in self._shown_by(change):
                 self._calls.note(trial)
