@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from holdfast.dataclass import dataclass
+from holdfast.errors import Remedy
 from holdfast.scheduler.events import EndReason, Suggested
 from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import CheckpointRecord, Origin
@@ -147,10 +148,12 @@ FinishReason = Literal["done", EndReason]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """The run is over. `reason` is "done", or that of EndOrdered; `message` explains it."""
+    """The run is over. `reason` is "done", or that of EndOrdered; `message` and `remedy` explain
+    it."""
 
     reason: FinishReason
     message: str = ""
+    remedy: Remedy | None = None
 
 
 Effect = (

@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
+from holdfast.errors import Remedy
 from holdfast.names import shown
 from holdfast.schema import (
     DEEPEST,
@@ -423,6 +424,7 @@ class EndOrdered:
 
     reason: EndReason
     message: str = ""
+    remedy: Sparse[Remedy | None] = None
 
 
 Event = (

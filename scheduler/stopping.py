@@ -312,6 +312,6 @@ def _conclude(state: State) -> list[Effect]:
     if placement.idle:
         return release_idle(state)
     state.finished = True
-    if state.ending:
-        return [Finish(reason=state.ending.reason, message=state.ending.message)]
+    if (order := state.ending) is not None:
+        return [Finish(reason=order.reason, message=order.message, remedy=order.remedy)]
     return [Finish(reason="done")]

@@ -14,8 +14,6 @@ _SHOWN_NEAR = 3
 _NEAR = 0.5
 _HARDLY_FARTHER = 0.1
 _SHOWN_NAMES = 40
-# After a mistake in the settings that ended a run with nothing to resume.
-FREE = "the name of the run is free for it"
 # The metric name of a number that a function returns.
 UNNAMED = "_metric"
 # Rows hold holdfast's values under these names, because files and checkpoints refer to them.
@@ -64,24 +62,22 @@ def absent_from_first_report(
 ) -> str:
     """The error that ends a run whose first report lacks a metric that a setting names.
 
-    `settings` maps each setting to its metric; `row` has the automatic metrics and the user's. The
-    message says how to resume.
+    `settings` maps each setting to its metric; `row` has the automatic metrics and the user's.
     """
     kinds = [_kind_text(name, row) for name in settings.values() if has_metric(row, name)]
     if kinds:
         return (
-            f"{' and '.join(settings)}: {'; '.join(kinds)}. Report one number under this name, "
-            f"such as the mean, and call fit() again: {FREE}. "
-            f"TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets such reports pass"
+            f"{' and '.join(settings)}: {'; '.join(kinds)}. "
+            f"TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets such reports pass. Otherwise, report one "
+            f"number under this name, such as the mean"
         )
     one = len(settings) == 1
     hint = f"{near_text(settings.values(), row)}{_unnamed_text(settings, metrics)}"
     return (
         f"{' and '.join(settings)}: the first report has no such value{'' if one else 's'}."
-        f"{hint} Correct the name{'' if one else 's'} and call fit() "
-        f"again: {FREE}. If only later reports have the metric, set "
+        f"{hint} Reported: {names_text(metrics)}. If only later reports have the metric, set "
         "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 and call fit(), or Tuner.restore() or "
-        f"`holdfast resume` to resume this run. Reported: {names_text(metrics)}"
+        f"`holdfast resume` to resume this run. Otherwise, correct the name{'' if one else 's'}"
     )
 
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from holdfast.dataclass import dataclass
+from holdfast.errors import Remedy
 from holdfast.experiment.callbacks.thread import CallbackThread, Level, Tell
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.user_code import UserCode
@@ -330,7 +331,7 @@ class Controller:
         for event, _ in batch:
             if isinstance(event, Reported):
                 self.pool.refuse(event.trial_id, str(error))
-        self.end_with(str(error))
+        self.end_with(str(error), error.remedy)
 
     # -- effects out --------------------------------------------------------------------------
 
@@ -428,16 +429,16 @@ class Controller:
         self.has_lost_ownership = True
         self.end_with(text)
 
-    def end_with(self, text: str) -> None:
+    def end_with(self, text: str, remedy: Remedy | None = None) -> None:
         """End the run with an error."""
-        self._run_tasks.fail(TuneError(text))
+        self._run_tasks.fail(TuneError(text).with_remedy(remedy))
 
     def _on_journal_error(self, error: BaseException) -> None:
         """The journal cannot be forced to the disk, or an action that waited for that failed."""
         if isinstance(error, LockLost):
             self.lose_ownership(str(error))
         elif isinstance(error, StorageError):
-            self.end_with(str(error))
+            self.end_with(str(error), error.remedy)
         else:
             self._run_tasks.fail(error)
 

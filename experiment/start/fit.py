@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast import started_by_import
 from holdfast.dataclass import dataclass
+from holdfast.errors import Remedy
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
@@ -67,7 +68,6 @@ from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.text.values import counted
 from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TrialError, TuneError
-from holdfast.trial.metrics import FREE
 from holdfast.trial.trial import Status, Trial
 
 _REMOVED_WITHIN_S = 5.0
@@ -213,32 +213,31 @@ def _explained(fault: BaseException, plan: RunPlan) -> BaseException:
             f"the trainable cannot be loaded in a worker process: {fault.type_name}: "
             f"{fault.message}\n\n{fault.traceback}"
         )
-    told = _with_command(str(fault), plan) if type(fault) is TuneError else ""
-    return TuneError(told) if told not in ("", str(fault)) else fault
+    if isinstance(fault, TuneError) and fault.remedy is not None:
+        return TuneError(_with_remedy(str(fault), fault.remedy, plan))
+    return fault
 
 
-def _with_command(text: str, plan: RunPlan) -> str:
-    """The message with the command, if it ends with the advice to resume."""
-    if not text.endswith(("then resume", "then resume.")):
+def _with_remedy(text: str, remedy: Remedy | None, plan: RunPlan) -> str:
+    """The message with what to do next: a command or a call that can be pasted."""
+    text = text.rstrip(".") if remedy is not None else text
+    if remedy is Remedy.FIT_AGAIN:
+        return f"{text}. Then call fit() again: the name of the run is free for it"
+    if remedy is not Remedy.RESUME:
         return text
     command = resumed_by(plan.location, plan.settings, plan.job.trainable)
     if command:
         command += retry_advice(plan.machine.trials.values())
     else:
         command = restore_call(plan.location.public, plan.machine.spec)
-    return f"{text.rstrip('.')}: {command}"
-
-
-def _with_way_on(text: str, plan: RunPlan) -> str:
-    """The message of a run that a mistake ended, with how to start again if it does not say it."""
-    if FREE in text or not plan.machine.has_nothing:
-        return text
-    return f"{text.rstrip('.')}. Then call fit() again: {FREE}"
+    return f"{text}, then resume: {command}"
 
 
 def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
     if outcome.reason == "abort":
-        raise TuneError(_with_way_on(_with_command(outcome.message, plan), plan))
+        # After a mistake in the settings, a run that holds nothing gives way to the next one.
+        free = Remedy.FIT_AGAIN if plan.machine.has_nothing else None
+        raise TuneError(_with_remedy(outcome.message, outcome.remedy or free, plan))
     if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
         failed = [t for t in plan.machine.trials.values() if t.status is Status.ERROR]
         assert failed[0].error is not None

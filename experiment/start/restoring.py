@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from holdfast import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.described import Described, state_of
+from holdfast.errors import Remedy
 from holdfast.experiment.folder.layout import TUNER, log_names_of
 from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.start.extension import SETTINGS, Extension, Wanted, difference, stop_text
@@ -400,15 +401,15 @@ def settings_differ(path: str, fixed: Sequence[str], changes: Sequence[str]) -> 
         f"resume={shell}. To start another experiment and keep that one, use another "
         f"RunConfig(name=...); to remove it first: {holdfast_command('rm', path)}"
     )
+    remedy = None if fixed else Remedy.EXTEND
     if fixed:
         names = ", ".join(line.partition(":")[0] for line in fixed)
         how = (
             f"A restore cannot change {names}: restore the earlier value, or start a new "
             f"experiment under another name=..."
         )
-    return InvalidConfig(
-        f"The settings differ from those of the experiment in {path}:\n  {shown}\n{how}"
-    )
+    text = f"The settings differ from those of the experiment in {path}:\n  {shown}\n{how}"
+    return InvalidConfig(text).with_remedy(remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

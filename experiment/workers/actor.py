@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.errors import Remedy
 from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.claims import AttemptClaims
@@ -385,7 +386,7 @@ class TrialActor:
                 self._arm()
                 if failure.kind == "setup" and not (failure.node or self._is_rank):
                     # It is the experiment's folder: every other trial would fail, too.
-                    self._host.post(EndOrdered(reason="abort", message=_unusable(failure)))
+                    self._host.post(_unusable(failure))
                     return
                 self._host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
             case claims.AttemptOver(name="unfit"):
@@ -442,11 +443,12 @@ def _kind_of(ending: ExitCause) -> ProcessFailureKind:
     return "preempted" if ending.signum == signal.SIGTERM else "lost"
 
 
-def _unusable(failure: Failure) -> str:
-    return (
+def _unusable(failure: Failure) -> EndOrdered:
+    text = (
         f"{failure.message}. The run has stopped, and no trial has failed by this. Make the "
-        f"folder writable, or free some space, then resume"
+        f"folder writable, or free some space"
     )
+    return EndOrdered(reason="abort", message=text, remedy=Remedy.RESUME)
 
 
 class AttemptUsage:

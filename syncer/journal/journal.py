@@ -22,6 +22,7 @@ from itertools import count
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.errors import Remedy
 from holdfast.forked import close_in_children
 from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files.durable import (
@@ -246,10 +247,13 @@ __all__ = [
 SEGMENT_BYTES = 1 << 24
 # The limit of records in memory that wait for an fsync, if the disk does not answer.
 _LARGEST_UNFORCED = 1 << 28
+_FREE_SPACE = "No acknowledged record is lost. Free some disk space"
 
 
 class JournalFull(StorageError):
     """The journal accepts no more records: the disk is full, or gone."""
+
+    remedy = Remedy.RESUME
 
 
 class Journal:
@@ -328,7 +332,7 @@ class Journal:
                 "append to the journal",
                 str(self.directory / segment_name(self._number)),
                 error.strerror or str(error),
-                "No acknowledged record is lost. Free some disk space, then resume",
+                _FREE_SPACE,
             ) from error
         self._unforced.append((self.position, data))
         self._unforced_bytes += len(data)
@@ -377,6 +381,7 @@ class Journal:
                 "keep the journal",
                 str(self.directory),
                 f"more than {_LARGEST_UNFORCED >> 20} MiB waited for an fsync",
+                "No acknowledged record is lost. Wait until the disk answers again",
             )
         pieces = self._pieces()
         number = self._number + 1
@@ -448,7 +453,10 @@ class Journal:
             path = self.directory / segment_name(number + 1)
             self._return_to(path, number, sealed)
             raise JournalFull(
-                "begin a segment of the journal", str(path), error.strerror or str(error)
+                "begin a segment of the journal",
+                str(path),
+                error.strerror or str(error),
+                _FREE_SPACE,
             ) from error
         self._sealed.append((number, sealed))
         self._unsynced = True

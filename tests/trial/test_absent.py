@@ -73,9 +73,9 @@ def test_two_wrong_settings_are_reported_at_once_with_the_ways_to_leave() -> Non
     text = absent_from_first_report(settings, {**ROW, "loss": 1}, {"accuracy": 0.5, "loss": 1})
     assert text.startswith("TuneConfig(metric='acurracy') and RunConfig(stop={'lss': ...}): ")
     assert "Did you mean 'accuracy' or 'loss'?" in text
-    assert "call fit() again" in text
+    assert "Reported: accuracy, loss." in text
     assert "TUNE_DISABLE_STRICT_METRIC_CHECKING=1" in text
-    assert text.endswith("Reported: accuracy, loss")
+    assert text.endswith("correct the names")
 
 
 @pytest.mark.parametrize("value", [0.5, 3, float("nan"), None])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.printing import SOUND, WRONG, complain, quoted, say, say_json
+from holdfast.errors import Remedy
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.browse.overview import experiment_as_json
@@ -69,7 +70,7 @@ def _fit(opened: OpenedSweep, given: argparse.Namespace) -> ResultGrid:
         hint = f"In a shell: {again} without --new resumes it; --name N starts another"
         raise InvalidConfig(f"{error}\n{hint}") from error
     except InvalidConfig as error:
-        if given.extend or "extend=True" not in str(error):
+        if error.remedy is not Remedy.EXTEND:
             raise
         hint = f"In a shell: {again} --extend applies this; --name N starts another experiment"
         raise InvalidConfig(f"{error}\n{hint}") from error

@@ -297,7 +297,7 @@ def report_with_checkpoints(config: dict[str, Any]) -> None:
 def test_a_bound_that_the_first_report_lacks_ends_the_run_and_says_what_is_near(fit: Any) -> None:
     with pytest.raises(TuneError, match=r"stop=\{'acurracy'.*Did you mean 'accuracy'") as caught:
         fit(report_with_checkpoints, stop={"training_iteration": 3, "acurracy": 0.9})
-    assert str(caught.value).endswith("Reported: accuracy, loss")
+    assert "Reported: accuracy, loss." in str(caught.value)
 
 
 def test_a_bound_that_comes_late_may_be_let_pass(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
+from holdfast.errors import Remedy
 from holdfast.scheduler.events import (
     Begun,
     CheckpointLost,
@@ -241,7 +242,7 @@ EVENTS: tuple[Event, ...] = (
     ConstraintViolated(trial_id="t0"),
     Unread(trial_id="t0", lines=3),
     Committed(trial_id="t0", index=1),
-    EndOrdered(reason="budget", message="spent"),
+    EndOrdered(reason="budget", message="spent", remedy=Remedy.RESUME),
     NodeJoined(
         node="n1",
         resources={"CPU": 8, "GPU": 1},
