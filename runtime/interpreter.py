@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def start_child(
@@ -23,6 +26,8 @@ def start_child(
     Its arguments are `first`, the descriptor of its end, this process's pid, `inherited_fds` and
     `last`. It starts in `directory`, and imports from there first. Raises OSError.
     """
+    import subprocess
+
     ours, theirs = socket.socketpair()
     with theirs:
         fds = (theirs.fileno(), *inherited_fds)
@@ -51,6 +56,8 @@ def python_command(
     `directory` comes first in it. No signal is blocked there, as the script or its launcher may
     have done.
     """
+    import subprocess
+
     module, function = entry.split(":")
     path = [os.path.abspath(part or os.getcwd()) for part in sys.path]
     if directory is not None:

@@ -49,7 +49,8 @@ def test_the_wheel_holds_modules_the_licence_the_page_version_of_ray_and_no_more
     page = [p for p in (source / "web" / "static").rglob("*") if p.is_file()]
     ray = [p for p in (source / "ray").rglob("METADATA") if p.is_file()]
     served = {f"holdfast/{p.relative_to(source)}" for p in (*page, *ray)}
-    assert set(others) == {f"{info}/{name}" for name in wanted} | {"holdfast/py.typed"} | served
+    tables = {"holdfast/py.typed", "holdfast/compat/names.toml"}
+    assert set(others) == {f"{info}/{name}" for name in wanted} | tables | served
     assert {name.partition("/")[0] for name in names} == {"holdfast", info}
     packed = zipfile.ZipFile(wheel).read(f"{info}/licenses/LICENSE")
     assert packed == (ROOT / "LICENSE").read_bytes()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 
 
 def test_the_scripts_own_folder_stays_first(monkeypatch: pytest.MonkeyPatch) -> None:

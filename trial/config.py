@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
 
-from holdfast.assignable import Assignable
+from holdfast.compat.advice import Assignable, explains_keywords, several_goals
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, plain_name, shown
 from holdfast.plain_numbers import is_count, is_number, made_of_numbers, plain_number
@@ -21,7 +21,6 @@ from holdfast.schema import Limit, Stored, check_table, decode, truth
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.metrics import MODES, Mode
 from holdfast.trial.stoppers import CombinedStopper, Stopper
-from holdfast.unknown_keywords import explains_keywords, several_goals
 
 
 @explains_keywords

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from holdfast.assignable import Assignable
+from holdfast.compat.advice import Assignable, explains_keywords
 from holdfast.dataclass import dataclass
 from holdfast.plain_numbers import plain_number
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import STRATEGIES, PlacementGroupFactory, validated
 from holdfast.trial.space import Domain, is_searched
-from holdfast.unknown_keywords import explains_keywords
 
 Choice = Domain | dict[str, list[Any]]
 

@@ -16,12 +16,11 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
+from holdfast.compat.advice import explains_call, instead_of_domain
 from holdfast.dataclass import dataclass
 from holdfast.described import reduce_domain
-from holdfast.foreign import instead_of_domain
 from holdfast.plain_numbers import is_count, is_number, plain_number
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.unknown_keywords import explains_call
 
 _INT64: Final = 1 << 63
 _ONE_DRAW: Final = 1 << 40  # a draw has 53 bits: up to here the bias is immeasurable

@@ -37,8 +37,6 @@ PAGES = {
     "holdfast.tune.utils": ["holdfast.tune.utils"],
     "holdfast.data": [
         "holdfast.data",
-        "holdfast.data.aggregate",
-        "holdfast.data.expressions",
         "holdfast.data.preprocessors",
     ],
     "holdfast.air": ["holdfast.air", "holdfast.air.session"],

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.compat.advice import explains_call
 from holdfast.experiment.api.context import this_machine
 from holdfast.experiment.control import machine_resources
 from holdfast.experiment.control.machine_resources import MachineResources
@@ -20,7 +21,6 @@ from holdfast.runtime.fleet.facts import detect_total, gpu_names_of
 from holdfast.trial.config import runtime_env_of
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import validated
-from holdfast.unknown_keywords import explains_call
 from holdfast.version import VERSION
 
 _INIT = "holdfast.init(runtime_env=...)"

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from holdfast.compat.advice import explains_call, explains_keywords
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.experiment.folder.settings import Settings
@@ -35,7 +36,6 @@ from holdfast.trial.metrics import Mode
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stoppers import Stopper
 from holdfast.trial.trial import Trial
-from holdfast.unknown_keywords import explains_call, explains_keywords
 
 if TYPE_CHECKING:
     from holdfast.experiment.records.place import ExperimentPlace

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from holdfast import ray_path
-from holdfast.assignable import checked
+from holdfast.compat import ray_path
+from holdfast.compat.advice import checked, explains_keywords
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.folder.shell import resume_command
 from holdfast.experiment.progress.views import in_notebook
@@ -29,7 +29,6 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import ResumeConfig, RunConfig
 from holdfast.trial.errors import InvalidConfig, TrialError, TuneError
 from holdfast.trial.scaling import ScalingConfig
-from holdfast.unknown_keywords import explains_keywords
 
 
 class TrainingFailedError(TuneError, RuntimeError):

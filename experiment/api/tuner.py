@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast import ray_path, started_by_import
-from holdfast.assignable import checked
-from holdfast.experiment.control.machine_resources import host_resources
+from holdfast import started_by_import
+from holdfast.compat import ray_path
+from holdfast.compat.advice import checked, explained_attribute, explains_call, explains_keywords
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.queue.job_experiments import JobExperiments
-from holdfast.experiment.results.result_grid import EarlierRun, earlier_run
 from holdfast.experiment.results.short_errors import short_errors
-from holdfast.experiment.start.extension import Wanted
-from holdfast.experiment.start.request import Request
-from holdfast.experiment.start.restoring import (
-    RestoreArguments,
-    check_arguments,
-    check_resume,
-    restored_request,
-    settings_in,
-    settings_of,
-)
-from holdfast.experiment.start.short_names import with_algorithms
-from holdfast.experiment.worker import trainables
-from holdfast.experiment.worker.train_loop import TrainLoop
-from holdfast.experiment.worker.trainables import name_of
-from holdfast.replaced import explained_attribute
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.stores.location import Location
-from holdfast.text.tables import html_facts, html_heading, html_table
-from holdfast.text.values import format_value
 from holdfast.trial.config import (
     CheckpointConfig,
     FailureConfig,
@@ -45,12 +23,13 @@ from holdfast.trial.config import (
 )
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.search_space.description import describe
-from holdfast.trial.values import key_name
-from holdfast.unknown_keywords import explains_call, explains_keywords
 
+# The rest is imported by the methods: most of it is what a run consists of, and a script that only
+# reads or reports has no use for it.
 if TYPE_CHECKING:
-    from holdfast.experiment.results.result_grid import ResultGrid
+    from holdfast.experiment.queue.job_experiments import JobExperiments
+    from holdfast.experiment.results.result_grid import EarlierRun, ResultGrid
+    from holdfast.experiment.start.request import Request
 
 
 _PARAMS = 50
@@ -66,6 +45,8 @@ def tuner_text(request: Request, state: str, environ: Mapping[str, str]) -> str:
 
 def tuner_html(request: Request, state: str, environ: Mapping[str, str]) -> str:
     """The same for a notebook's cell."""
+    from holdfast.text.tables import html_facts, html_heading, html_table
+
     space = _space(request)
     parts = [
         html_heading(f"Tuner({_trainable(request)})"),
@@ -76,11 +57,17 @@ def tuner_html(request: Request, state: str, environ: Mapping[str, str]) -> str:
 
 
 def _trainable(request: Request) -> str:
+    from holdfast.experiment.worker.trainables import name_of
+
     return name_of(request.trainable)
 
 
 def _space(request: Request) -> list[tuple[str, str]]:
     """Each parameter with its domain or value."""
+    from holdfast.text.values import format_value
+    from holdfast.trial.search_space.description import describe
+    from holdfast.trial.values import key_name
+
     parts = describe(request.param_space)
     shown = [(key_name(tuple(part["path"])), part["text"]) for part in parts[:_PARAMS]]
     more = len(parts) - len(shown)
@@ -111,12 +98,17 @@ def _stop(stop: Any) -> str:
     if stop is None:
         return ""
     if isinstance(stop, Mapping):
+        from holdfast.text.values import format_value
+
         return ", ".join(f"{name}={format_value(bound)}" for name, bound in stop.items())
     return getattr(stop, "__name__", type(stop).__name__)
 
 
 def _storage(request: Request, environ: Mapping[str, str]) -> str:
     """Where the experiment is or will be, without credentials."""
+    from holdfast.syncer.errors import StorageError
+    from holdfast.syncer.stores.location import Location
+
     if request.opened is not None:
         return request.opened.path
     run = request.run
@@ -149,6 +141,11 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> None:
+        from holdfast.experiment.start.request import Request
+        from holdfast.experiment.start.short_names import with_algorithms
+        from holdfast.experiment.worker import trainables
+        from holdfast.experiment.worker.train_loop import TrainLoop
+
         for name, value, kind in (
             ("tune_config", tune_config, TuneConfig),
             ("run_config", run_config, RunConfig),
@@ -200,10 +197,15 @@ class Tuner:
         if self._earlier is not None:
             return self._earlier.as_it_is()
         started_by_import.check()
+        from holdfast.experiment.control.machine_resources import host_resources
+        from holdfast.experiment.queue.job_experiments import JobExperiments
         from holdfast.experiment.start.fit import fit
+        from holdfast.experiment.start.restoring import check_resume
 
         request = self._request
         if request.run.logging_config is not None:
+            import logging
+
             logging.getLogger("holdfast").setLevel(request.run.logging_config.level)
         if check_resume(resume, extend=extend, resume_config=resume_config):
             resumed = checked(resume_config) or ResumeConfig()
@@ -241,6 +243,12 @@ class Tuner:
         if self._is_restored:
             return
         from holdfast.experiment.records.opened import OpenedExperiment
+        from holdfast.experiment.start.extension import Wanted
+        from holdfast.experiment.start.restoring import (
+            RestoreArguments,
+            restored_request,
+            settings_in,
+        )
 
         script, run = self._request, self._request.run
         if run.name is None:
@@ -447,6 +455,15 @@ class Tuner:
         InvalidConfig for a trainable of another name, or, without `extend`, for what differs.
         """
         from holdfast.experiment.records.opened import OpenedExperiment
+        from holdfast.experiment.results.result_grid import earlier_run
+        from holdfast.experiment.start.extension import Wanted
+        from holdfast.experiment.start.restoring import (
+            RestoreArguments,
+            check_arguments,
+            restored_request,
+            settings_of,
+        )
+        from holdfast.experiment.start.short_names import with_algorithms
 
         check_arguments(trusted=trusted, tune_config=tune_config, run_config=run_config)
         path = checked(path)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.controller import Controller

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import redact
 

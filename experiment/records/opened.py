@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Self, TypeVar
 
-from holdfast.assignable import checked
+from holdfast.compat.advice import checked
 from holdfast.experiment.folder.contents import check_enclosed
 from holdfast.experiment.folder.layout import (
     CALLBACKS,

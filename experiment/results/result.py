@@ -12,6 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, get_args
 
+from holdfast.compat.advice import explained_attribute
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import ERROR, PARAMS, RESULTS, Layout
 from holdfast.experiment.folder.trial_folder import (
@@ -32,7 +33,6 @@ from holdfast.experiment.results.ranking import (
 )
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.user_objects.stored_objects import ResolveConfig, config_without_code
-from holdfast.replaced import explained_attribute
 from holdfast.scheduler.state import ranked
 from holdfast.schema import check_table
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint

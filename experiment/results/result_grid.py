@@ -9,7 +9,8 @@ from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
+from holdfast.compat.advice import explained_attribute
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Searched, Surroundings, TrialView
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX
@@ -35,7 +36,6 @@ from holdfast.experiment.user_objects.stored_objects import (
     config_without_code,
 )
 from holdfast.names import printable
-from holdfast.replaced import explained_attribute
 from holdfast.syncer.uploader.lock import current_holder
 from holdfast.text.trials import state_word
 from holdfast.text.values import aligned, format_cell

@@ -15,9 +15,6 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from holdfast.experiment.progress.wording import is_holdfast_file
-from holdfast.experiment.records.journal import JournalUnreadable
-from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.lazy import FrameworkMissing
 from holdfast.names import printable
 from holdfast.runtime.errors import RuntimeFault
@@ -60,21 +57,18 @@ def short_errors(call: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-# The text of these includes that of the errors behind them.
-_TOLD = (
-    KeyboardInterrupt,
-    StorageError,
-    RuntimeFault,
-    NotPicklable,
-    JournalUnreadable,
-    ExperimentInUse,
-)
 # Perhaps a bug in holdfast: its frames show where.
 _FAULTS = (InvalidTransition, UnreadableRecord)
 
 
 def _says_all(error: BaseException) -> bool:
-    if isinstance(error, _TOLD):
+    # Not before: every script imports this module, and few have an error.
+    from holdfast.experiment.records.journal import JournalUnreadable
+    from holdfast.experiment.user_objects.pickling import NotPicklable
+
+    # The text of these includes that of the errors behind them.
+    told = (StorageError, RuntimeFault, NotPicklable, JournalUnreadable, ExperimentInUse)
+    if isinstance(error, (KeyboardInterrupt, *told)):
         return True
     return error.__cause__ is None and not isinstance(error, _FAULTS)
 
@@ -92,6 +86,8 @@ def as_users_error(error: BaseException) -> BaseException:
 
 def _behind_ours(frames: TracebackType | None) -> TracebackType | None:
     """The frames after the last one of holdfast."""
+    from holdfast.experiment.progress.wording import is_holdfast_file
+
     own = one = frames
     while one is not None:
         if is_holdfast_file(one.tb_frame.f_code.co_filename):
@@ -133,6 +129,8 @@ def _print(kind: type[BaseException], error: BaseException, frames: TracebackTyp
 
 
 def _keep_users_frames(shown: traceback.TracebackException | None) -> None:
+    from holdfast.experiment.progress.wording import is_holdfast_file
+
     while shown is not None:
         own = [frame for frame in shown.stack if not is_holdfast_file(frame.filename)]
         shown.stack = traceback.StackSummary.from_list(own)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.control.machine_resources import MachineResources

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
+from holdfast.compat.advice import instead_of_search
 from holdfast.dataclass import dataclass
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.folder.layout import (
@@ -33,7 +34,6 @@ from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.script import kept_of, located
 from holdfast.experiment.worker.train_loop import TrainLoop, check_datasets
 from holdfast.experiment.worker.trainables import check_class
-from holdfast.foreign import instead_of_search
 from holdfast.global_numbers import drawn_seed
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.ray_style import scheduler_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.described import Described, state_of
 from holdfast.errors import Remedy

@@ -7,7 +7,7 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.described import Construction
 from holdfast.experiment.callbacks.callback import LoggerCallback

@@ -38,7 +38,7 @@ _MAGIC: Final = b"HFTUNR\0\2"
 _FRAME: Final = struct.Struct("<IQ")  # CRC-32 and length of the body
 _MOST_BYTES: Final = 1 << 33
 EXTENDED = "extended"
-# True if `import ray` meant holdfast in the script (`holdfast.ray_path`).
+# True if `import ray` meant holdfast in the script (`holdfast.compat.ray_path`).
 RAY_NAMES = "ray_names"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 from holdfast.experiment.worker.session import Session, TrialStopped, current, here, running
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trees import try_to_delete

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -150,6 +149,8 @@ def put(value: Any) -> ObjectRef:
 
 def _stored(value: Any, pickled: mapped.Pickled) -> ObjectRef:
     """A reference to the value, in a new file. Raises OSError."""
+    import secrets
+
     name = secrets.token_hex(8)
     path = _own.put(name, pickled)
     return ObjectRef(

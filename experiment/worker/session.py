@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import STAGING, free_number
 from holdfast.experiment.worker.job import Assignment, Job, Machine

@@ -9,8 +9,6 @@ import json
 import math
 import os
 import pickle
-import platform
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
+from holdfast.compat.advice import explains_call
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import PARAMETERS
 from holdfast.experiment.worker.session import running
@@ -29,7 +28,6 @@ from holdfast.runtime.fleet.facts import node_ip
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory, request
-from holdfast.unknown_keywords import explains_call
 
 # Holds the dict that save_checkpoint() may return instead of writing files.
 STATE_FILE = "trainable_state.pkl"
@@ -220,7 +218,7 @@ class Trainable:
             "time_this_iter_s": time_this_iter,
             "time_total_s": self._counts.time_total_s,
             "pid": os.getpid(),
-            "hostname": platform.node(),
+            "hostname": os.uname().nodename,
             "node_ip": node_ip(),
             "config": self.config,
             "time_since_restore": self._counts.time_total_s - self._restored_at.time_total_s,
@@ -249,6 +247,8 @@ class Trainable:
 
     def save(self, checkpoint_dir: str | None = None) -> SavedCheckpoint:
         """Write a checkpoint into a directory (a new temporary one by default)."""
+        import tempfile
+
         directory = checkpoint_dir or tempfile.mkdtemp(prefix="holdfast-")
         os.makedirs(directory, exist_ok=True)
         state = self.save_checkpoint(directory)
@@ -314,6 +314,8 @@ def validate_save_restore(
     Returns True. `num_gpus` has no effect. Raises what the methods of the class raise, and
     TuneError if the second object does not continue after the first one's iterations.
     """
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         objects = [trainable_cls(dict(config or {})) for _ in range(2)]
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines.agent_job import Ending
 from holdfast.runtime.engines.client_side import CALL_S, Refusal, Tell

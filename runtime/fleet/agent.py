@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 from holdfast.runtime.engines.engine import LEAVES_IN_S
 from holdfast.runtime.errors import LaunchFailed, RuntimeFault, Unheard, WireError
 from holdfast.runtime.exit_cause import ExitCause

@@ -55,7 +55,7 @@ class Shared:
     them, and start in `directory`, if it is given. `learns` and `workers_move` are those of
     `LocalLauncher`. A process that is stopped is continued after `stopped_deadline_s`. `service`
     is opaque: unless it is empty, the agent's `NodeService` loads it. `ray_names`: `import ray`
-    means holdfast in the workers (`holdfast.ray_path`).
+    means holdfast in the workers (`holdfast.compat.ray_path`).
     """
 
     env_vars: Mapping[str, str] = field(default_factory=dict)

@@ -11,9 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -96,6 +94,8 @@ def roots(environ: Mapping[str, str]) -> Sequence[str]:
 
 def _temporary_folder() -> str:
     try:
+        import tempfile
+
         return os.path.abspath(tempfile.gettempdir())
     except FileNotFoundError:  # no folder is writable: the next write reports the error
         return "/tmp"
@@ -156,6 +156,8 @@ def _new_folder(root: str) -> tuple[str, int]:
         with suppress(FileExistsError):
             os.makedirs(base, mode=0o700)
         _check_own(base)
+        import secrets
+
         folder = os.path.join(base, f"{os.getpid()}-{secrets.token_hex(4)}")
         try:
             os.mkdir(folder, 0o700)

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from holdfast.compat.advice import instead_of_scheduler
 from holdfast.described import is_holdfast_class
-from holdfast.foreign import instead_of_scheduler
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policy import (
     ENDS,

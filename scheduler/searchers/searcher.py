@@ -8,8 +8,8 @@ from inspect import signature
 from typing import Any, Final
 
 from holdfast import searcher_files
+from holdfast.compat.advice import explained_attribute
 from holdfast.described import Construction, Described, state_of
-from holdfast.replaced import explained_attribute
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.metrics import lookup
 from holdfast.trial.space import same

@@ -15,8 +15,8 @@ if getattr(sys, "excepthook", None) is None:  # the import of `threading` fails 
 from holdfast import (
     global_numbers as global_numbers,
 )  # remembers those of `random` before a script seeds them
+from holdfast.compat.ray_path import find_last
 from holdfast.lazy import lazy
-from holdfast.other_paths import find_last
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.exports import EXPORTS
-from holdfast.replaced import REPLACED
 
 
 class FrameworkMissing(ImportError):
@@ -82,6 +82,7 @@ class Framework:
 
 # With TensorFlow, torch or jax below it.
 KERAS = Framework(title="Keras", module="keras", extra="tensorflow", minimum="3")
+LIGHTGBM = Framework(title="LightGBM", module="lightgbm", minimum="4")
 MATPLOTLIB = Framework(title="matplotlib", module="matplotlib", extra="plots")
 OPTUNA = Framework(title="Optuna", module="optuna")
 PANDAS = Framework(title="pandas", module="pandas")
@@ -91,6 +92,12 @@ TENSORFLOW = Framework(
     module="tensorflow",
     minimum="2.16",  # Keras 3, whose files are the checkpoints
     distributions=("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
+)
+XGBOOST = Framework(
+    title="XGBoost",
+    module="xgboost",
+    minimum="2.1",  # older trackers take other arguments
+    distributions=("xgboost", "xgboost-cpu"),
 )
 WEB = Framework(title="Starlette with uvicorn", module="starlette", extra="web")
 YAML = Framework(title="PyYAML", module="yaml")
@@ -105,12 +112,15 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def missing(package: str, name: str) -> AttributeError:
     """The error for a name that `package` does not have: it says what to use instead."""
-    use = REPLACED.get(package, {}).get(name)
-    instead = f". Use {use}" if use else ""
+    module, use = import_module(package), None
+    # `from package import module` asks for the attribute before it imports the module.
+    if PathFinder.find_spec(f"{package}.{name}", module.__path__) is None:
+        from holdfast.compat.advice import instead
+
+        use = instead("instead", package.partition(".")[2], name)
+    told = f". Use {use}" if use else ""
     return AttributeError(
-        f"module {package!r} has no attribute {name!r}{instead}",
-        name=name,
-        obj=import_module(package),
+        f"module {package!r} has no attribute {name!r}{told}", name=name, obj=module
     )
 
 
@@ -123,7 +133,7 @@ def lazy(
     a submodule. Reading a name raises ImportError if the framework in `needs` is not installed or
     too old.
     """
-    # Modules of Ray's that are inside this one are found (`holdfast.other_paths`).
+    # Modules of Ray's that are inside this one are found (`holdfast.compat.ray_path`).
     vars(import_module(package)).setdefault("__path__", [])
     homes = {name: home for home, listed in EXPORTS[package].items() for name in listed.split()}
     public = sorted(name for name, home in homes.items() if home != f"{package}.{name}")

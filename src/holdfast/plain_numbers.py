@@ -6,9 +6,8 @@ So every check of a setting, JSON and the journal see only int, float and bool.
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from functools import wraps
-from numbers import Integral, Real
+from numbers import Complex, Integral, Number, Real
 from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 P = ParamSpec("P")
@@ -23,12 +22,14 @@ def plain_number(value: Any) -> Any:
     Fraction or an enum's number as int, float or bool; any other value unchanged."""
     if type(value) in _OWN:
         return value
-    number = value.item() if hasattr(type(value), "ndim") and value.ndim == 0 else value
+    number: Any = value.item() if hasattr(type(value), "ndim") and value.ndim == 0 else value
     if isinstance(number, (bool, float)):
         return number if isinstance(number, bool) else float(number)
     if isinstance(number, Integral):
         return int(number)
-    if not isinstance(number, (Real, Decimal)):
+    # Of the standard library's numbers only a Decimal, which few scripts import, is not Complex.
+    is_decimal = isinstance(number, Number) and not isinstance(number, Complex)
+    if not is_decimal and not isinstance(number, Real):
         return value
     real = float(number)
     return int(real) if real.is_integer() and real == number else real

@@ -15,7 +15,7 @@ import pytest
 from holdfast import tune
 from holdfast.air.integrations import comet, mlflow, wandb
 from holdfast.air.integrations.mlflow import legal_name, without_password
-from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
+from holdfast.air.integrations.run_per_trial import flatten_dict, metrics_of, numbers_in
 from holdfast.air.integrations.wandb import has_key, is_offline
 from holdfast.experiment.callbacks.trial_view import Surroundings
 from holdfast.experiment.trackers.tracker import TrackedTrial

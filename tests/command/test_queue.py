@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.queue.commands import name_of, with_short_commands
+from holdfast.cli.queueing import name_of, with_short_commands
 
 SCRIPT = "print('trained')\n"
 

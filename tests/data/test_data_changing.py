@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from holdfast import data
-from holdfast.data.expressions import col, lit
 from holdfast.trial.errors import InvalidConfig
 
 FRAME = pd.DataFrame({"x": range(12), "y": [n % 3 for n in range(12)], "t": list("abcdefghijkl")})
@@ -85,7 +85,7 @@ def test_rows_are_filtered_by_a_function_or_an_expression(ds: data.Dataset) -> N
         ds.filter(lambda row: row["y"] == 1),
         ds.filter(lambda row, y: row["y"] == y, fn_args=[1]),
         ds.filter(expr="y == 1 and x >= 0"),
-        ds.filter(expr=(col("y") == 1) & (col("x") >= lit(0))),
+        ds.filter(expr=(pc.field("y") == 1) & (pc.field("x") >= pc.scalar(0))),
     ):
         assert (kept.count(), xs(kept)) == (4, wanted)
         assert xs(pickle.loads(pickle.dumps(kept.materialize()))) == wanted
@@ -126,7 +126,6 @@ def test_columns_are_added_chosen_dropped_and_renamed(ds: data.Dataset) -> None:
         ds.add_column("z", lambda batch: batch["x"] * 2, batch_format="numpy").take(2)[1]["z"] == 2
     )
     assert ds.add_column("one", lambda frame: 1).take(1)[0]["one"] == 1
-    assert ds.with_column("z", (col("x") + 1) * 2).take(2)[1]["z"] == 4
     assert ds.select_columns(["t", "x"]).columns() == ["t", "x"]
     assert ds.select_columns("t").take(1) == [{"t": "a"}]
     assert ds.drop_columns(["t"]).columns() == ["x", "y"]
@@ -141,34 +140,22 @@ def test_columns_are_added_chosen_dropped_and_renamed(ds: data.Dataset) -> None:
         ds.add_column("z", lambda frame: [1]).take(2)
 
 
-def test_datasets_are_joined_end_to_end_and_side_by_side(ds: data.Dataset) -> None:
+def test_datasets_are_joined_end_to_end(ds: data.Dataset) -> None:
     both = ds.union(data.from_pandas(FRAME.iloc[:3]), ds.limit(2))
     assert xs(both) == [*range(12), 0, 1, 2, 0, 1]
     assert [xs(part) for part in both.split_at_indices([11, 14])] == [
         list(range(11)), [11, 0, 1], [2, 0, 1]
     ]  # fmt: skip
     assert sorted(xs(both.random_shuffle(seed=2))) == sorted(xs(both))
-    side = data.range(12).zip(ds, data.range(12))
-    assert side.columns() == ["id", "x", "y", "t", "id_1"]
-    assert side.split(4)[2].take(1) == [{"id": 6, "x": 6, "y": 0, "t": "g", "id_1": 6}]
-    with pytest.raises(InvalidConfig, match="with 12 and 3 rows"):
-        ds.zip(data.range(3))
     with pytest.raises(InvalidConfig, match="different columns: x, y, t and id"):
         ds.union(data.range(3))
 
 
-def test_rows_are_sorted_limited_sampled_and_drawn(ds: data.Dataset) -> None:
-    assert xs(ds.sort("x", descending=True)) == list(range(11, -1, -1))
-    assert xs(ds.sort(["y", "x"], descending=[True, False])) == [
-        2, 5, 8, 11, 1, 4, 7, 10, 0, 3, 6, 9
-    ]  # fmt: skip
+def test_rows_are_limited_and_drawn(ds: data.Dataset) -> None:
     assert (ds.limit(3).count(), ds.limit(99).count(), ds.limit(0).count()) == (3, 12, 0)
-    sample = ds.random_sample(0.5, seed=4)
-    assert xs(sample) == xs(ds.random_sample(0.5, seed=4)) != xs(ds.random_sample(0.5, seed=5))
-    assert 0 < sample.count() < 12
     train, test = ds.train_test_split(0.5, stratify="y", seed=1)
     for part in (train, test):
-        assert [row["count()"] for row in part.groupby("y").count().take_all()] == [2, 2, 2]
+        assert sorted(row["y"] for row in part.take_all()) == [0, 0, 1, 1, 2, 2]
     assert sorted(xs(train) + xs(test)) == list(range(12))
 
 
@@ -206,7 +193,9 @@ def test_a_method_that_is_not_there_says_what_to_use(ds: data.Dataset) -> None:
     for name, use in {
         "stats": "num_blocks",
         "iter_tf_batches": "to_tf",
-        "write_tfrecords": "write_parquet",
+        "groupby": "to_pandas",
+        "with_column": "add_column",
+        "write_tfrecords": "to_arrow",
         "to_torch": "iter_torch_batches",
         "window": "iter_batches",
     }.items():

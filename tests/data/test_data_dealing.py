@@ -8,8 +8,7 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.data.dealing import Ranges, left_of, length, share
-from holdfast.data.order import Order, Shuffle, permutation
+from holdfast.data.order import Order, Ranges, Shuffle, left_of, length, permutation, share
 
 RANKS = st.integers(1, 6)
 

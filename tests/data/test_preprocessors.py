@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sklearn.preprocessing as theirs
 from hypothesis import given, settings
@@ -44,20 +45,11 @@ def test_scalers_agree_with_those_of_scikit_learn(values: list[float]) -> None:
     array = np.array(values)
     halves = [data.from_numpy({"x": part}) for part in np.array_split(array, 2)]
     ds = halves[0].union(halves[1])
-    for name in ("StandardScaler", "MinMaxScaler", "MaxAbsScaler"):
+    for name in ("StandardScaler", "MinMaxScaler"):
         wanted = getattr(theirs, name)().fit_transform(array.reshape(-1, 1))[:, 0]
         scaled = getattr(ours, name)(columns=["x"]).fit_transform(ds)
         if name != "StandardScaler" or array.std() > 1e-4 * abs(array).max():
             np.testing.assert_allclose(scaled.to_pandas()["x"], wanted, atol=1e-6, err_msg=name)
-    robust = theirs.RobustScaler().fit_transform(array.reshape(-1, 1))[:, 0]
-    found = ours.RobustScaler(columns=["x"]).fit_transform(ds).to_pandas()["x"]
-    if np.subtract(*np.quantile(array, [0.75, 0.25])) > 1e-6:
-        np.testing.assert_allclose(found, robust, atol=1e-6)
-    for norm in ("l1", "l2", "max"):
-        rows = np.column_stack([array, array + 1])
-        made = data.from_numpy({"x": rows[:, 0], "y": rows[:, 1]})
-        normal = ours.Normalizer(columns=["x", "y"], norm=norm).transform(made).to_pandas()
-        np.testing.assert_allclose(normal, theirs.Normalizer(norm=norm).transform(rows), atol=1e-6)
 
 
 def test_scalers_have_their_numbers_and_leave_missing_values(ds: data.Dataset) -> None:
@@ -72,13 +64,10 @@ def test_scalers_have_their_numbers_and_leave_missing_values(ds: data.Dataset) -
     assert least.stats_ == {"min(i)": 1, "max(i)": 4}
     arrays = least.transform_batch({"i": np.array([1, 4])})
     assert (list(arrays), arrays["scaled"].tolist()) == (["i", "scaled"], [0.0, 1.0])
-    assert ours.MaxAbsScaler(columns=["i"]).fit(ds).stats_ == {"abs_max(i)": 4}
     assert repr(least) == "MinMaxScaler(columns=['i'], output_columns=['scaled'])"
 
 
-@pytest.mark.parametrize(
-    "scaler", [ours.StandardScaler, ours.MinMaxScaler, ours.MaxAbsScaler, ours.RobustScaler]
-)
+@pytest.mark.parametrize("scaler", [ours.StandardScaler, ours.MinMaxScaler])
 def test_a_column_without_values_stays_without_values(scaler: Any) -> None:
     empty = data.from_items([{"x": None, "y": 1.0}, {"x": float("nan"), "y": 1.0}])
     scaled = scaler(columns=["x"]).fit_transform(empty)
@@ -105,22 +94,13 @@ def test_encoders_number_the_values_in_their_order(ds: data.Dataset) -> None:
     assert [row["s"] for row in back.take_all()] == ["x", "y", "x", "z"]
     ordinal = ours.OrdinalEncoder(columns=["s"], output_columns=["n"]).fit_transform(ds)
     assert [row["n"] for row in ordinal.take_all()] == [0, 1, 0, 2]
-    kinds = ours.Categorizer(columns=["s"]).fit_transform(ds).to_pandas()["s"].dtype
-    assert kinds.categories.tolist() == ["x", "y", "z"]
-    given_kinds = ours.Categorizer(["s"], dtypes={"s": pd.CategoricalDtype(["z", "x"])})
-    assert [str(v) for v in given_kinds.fit_transform(ds).to_pandas()["s"]] == [
-        "x",
-        "nan",
-        "x",
-        "z",
-    ]
     with pytest.raises(InvalidConfig, match="column 'a' has missing values: use SimpleImputer"):
         ours.OrdinalEncoder(columns=["a"]).fit(ds)
 
 
 def test_columns_of_categories_are_encoded_by_their_values(tmp_path: Path) -> None:
     frame = pd.DataFrame({"k": pd.Categorical(["b", "a"], categories=["b", "a", "never"])})
-    data.from_pandas(frame).write_parquet(tmp_path)
+    pq.write_table(pa.Table.from_pandas(frame), tmp_path / "x.parquet")
     found = ours.OrdinalEncoder(columns=["k"]).fit(data.read_parquet(tmp_path))
     assert found.stats_ == {"unique_values(k)": {"a": 0, "b": 1}}
     assert found.transform_batch(frame)["k"].tolist() == [1, 0]
@@ -157,10 +137,20 @@ def test_columns_become_one_of_vectors(ds: data.Dataset) -> None:
         ours.Concatenator(columns=["s"]).transform_batch(FRAME)
 
 
+class Assigned(ours.Preprocessor):
+    _is_fittable = False
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def _transform_pandas(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(b=self.function(frame))
+
+
 def test_a_chain_fits_each_to_what_those_before_it_make(ds: data.Dataset) -> None:
     chain = ours.Chain(
         ours.SimpleImputer(columns=["a"]),
-        ours.BatchMapper(lambda frame: frame.assign(b=frame["a"] * 10), batch_format="pandas"),
+        Assigned(lambda frame: frame["a"] * 10),
         ours.StandardScaler(columns=["b"]),
         ours.Concatenator(columns=["a", "b"], output_column_name="x"),
     )
@@ -187,7 +177,6 @@ def test_a_chain_fits_each_to_what_those_before_it_make(ds: data.Dataset) -> Non
         lambda: ours.LabelEncoder("s"),
         lambda: ours.SimpleImputer(columns=["s"], strategy="most_frequent"),
         lambda: ours.Concatenator(columns=["i", "c"], dtype=np.float32),
-        lambda: ours.Categorizer(["s"]),
         lambda: ours.Chain(ours.MinMaxScaler(["i"]), ours.Concatenator(exclude=["s"])),
     ],
 )
@@ -213,7 +202,7 @@ class Doubled(ours.Preprocessor):
 
 class Shifted(ours.Preprocessor):
     def _fit(self, dataset: Any) -> ours.Preprocessor:
-        self.stats_ = {"least": dataset.min("i")}
+        self.stats_ = {"least": dataset.to_pandas()["i"].min()}
         return self
 
     def _transform_numpy(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -230,11 +219,11 @@ def test_a_preprocessor_of_your_own_has_two_methods(ds: data.Dataset) -> None:
 def test_what_cannot_be_meant_is_named(ds: data.Dataset) -> None:
     wrong: dict[str, Any] = {
         r"fit\(\) names the column 'z', but": lambda: ours.StandardScaler(columns=["z"]).fit(ds),
-        r"cannot be computed": lambda: ours.StandardScaler(columns=["s"]).fit(ds),
+        r"the column 's' has no numbers": lambda: ours.StandardScaler(columns=["s"]).fit(ds),
         r"columns='a'\) must be a list": lambda: ours.StandardScaler(columns="a"),
         r"has 2 names for 1 columns": lambda: ours.MinMaxScaler(["a"], ["b", "c"]),
         r"takes a Dataset, not a DataFrame": lambda: ours.MinMaxScaler(["a"]).fit(FRAME),
-        r"cannot be serialized": lambda: ours.BatchMapper(len).serialize(),
+        r"cannot be serialized": lambda: Assigned(len).serialize(),
         r"the text that serialize\(\) returned": lambda: ours.Preprocessor.deserialize("[]"),
         r"preprocessor 'os.system' is not known": lambda: ours.Preprocessor.deserialize(
             '{"format": 1, "type": "os.system", "arguments": {}, "stats": null}'

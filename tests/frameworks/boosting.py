@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from holdfast import data, train, tune
-from holdfast.train.boosting_trainer import BoostingTrainer
+from holdfast.train.boosting import BoostingTrainer
 from holdfast.trial.errors import InvalidConfig
 from tests.frameworks.example import Example, learned, nodes_of
 from tests.rig.bench import Bench

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ray_path
+from holdfast.compat import ray_path
 
 PATHS = """
 import ray, importlib
-from holdfast.ray_names.paths import served, home_of
+from holdfast.ray_names.names import served, home_of
 for path in sorted(served()):
     importlib.import_module(f"ray.{path}".rstrip("."))
 from ray import tune, train, air

@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.ray_names import missing as missing_table
-from holdfast.ray_names import states
+from holdfast.compat.advice import table, tables
+from holdfast.ray_names import names as states
 from holdfast.ray_names.checking import object_of
-from holdfast.ray_names.differences import PARAMETERS
-from holdfast.ray_names.paths import home_of, served
+from holdfast.ray_names.names import home_of, served
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, dict[str, list[str] | None]] = json.loads(
@@ -77,12 +76,14 @@ def test_the_tables_name_what_is_there() -> None:
     for full in states.differences():
         path, _, name = full.rpartition(".")
         assert object_of(path, name) is not None, full
-    for full in PARAMETERS:
+    for full in table("parameters"):
         path, _, name = full.rpartition(".")
         assert object_of(path, name) is not None, full
-    for path, _, names in missing_table.MISSING:
-        for name in names.split():
-            assert object_of(path, name) is None, f"{path}.{name}"
+    there = {*table("older"), *served()}  # only `ray` has them
+    for one in tables()["instead"]:
+        for full in (f"{one['of']}.{name}".lstrip(".") for name in one["names"].split()):
+            path, _, name = full.rpartition(".")
+            assert full in there or object_of(path, name) is None, full
 
 
 def test_every_other_path_leads_to_a_module_that_is_served() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.sweep.parameters import space_of
 from holdfast.sweep.reading import read
+from holdfast.sweep.settings import space_of
 from holdfast.trial.errors import InvalidConfig
 
 

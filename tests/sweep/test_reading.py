@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sweep.node import with_setting
-from holdfast.sweep.reading import read, read_file, scalar, setting
+from holdfast.sweep.reading import read, read_file, scalar, setting, with_setting
 from holdfast.trial.errors import InvalidConfig
 
 

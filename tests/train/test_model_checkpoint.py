@@ -10,7 +10,7 @@ import pytest
 FORKS = """
 import os
 from holdfast.train import Checkpoint
-from holdfast.train.model_checkpoint import ModelCheckpoint
+from holdfast.train.reporting import ModelCheckpoint
 
 def write(path):
     with open(path, "w") as file:

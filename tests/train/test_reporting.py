@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.train.boosting import RoundReports
-from holdfast.train.reporting import Metrics, check_metrics, chosen, saved
+from holdfast.train.reporting import Metrics, RoundReports, check_metrics, chosen, saved
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 
 FOUND = {"train-loss": 0.5, "valid-loss": 0.7}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.assignable import checked
+from holdfast.compat.advice import checked
 from holdfast.trial.config import (
     CheckpointConfig,
     FailureConfig,

@@ -13,8 +13,7 @@ from holdfast import tune
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameters
-from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Losses, Query, SearchGoal, Study
+from holdfast.tune.search.library import LibrarySearch, Losses, Query, SearchGoal, Study
 
 SPACE = {
     "lr": tune.uniform(0, 1),

@@ -7,7 +7,7 @@ import os
 import sys
 from functools import partial
 
-from holdfast.cli.naming import settle
+from holdfast.cli.common_arguments import settle
 from holdfast.cli.printing import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.recovery import NothingToRestore
@@ -50,7 +50,7 @@ def _in_lines(given: argparse.Namespace) -> bool:
 
 def _perform(given: argparse.Namespace, settings: Settings) -> int:
     if given.command == "completion":
-        from holdfast.cli.completing import shell_code
+        from holdfast.cli.common_arguments import shell_code
 
         print(shell_code(given.shell))
         return 0
@@ -63,9 +63,9 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
 
         return ray_commands.perform(given)
     if given.command == "queue":
-        from holdfast.cli.queue import commands as queue_commands
+        from holdfast.cli import queueing
 
-        return queue_commands.perform(given)
+        return queueing.perform(given)
     if given.command == "web":
         from holdfast.cli.serving import serve
 
@@ -84,9 +84,9 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
 
         return remove(given, settings)
     if given.command in ("stop", "pause", "resume", "limit", "add", "note"):
-        from holdfast.cli.steering import commands as steering_commands
+        from holdfast.cli import steering
 
-        return steering_commands.perform(given, settings)
+        return steering.perform(given, settings)
     if given.command == "compare":
         from holdfast.cli.browse.comparing import compare_sides
 

@@ -1,12 +1,104 @@
-"""The arguments that several commands have, their types, and their help texts."""
+"""What several commands share: arguments, their types, help texts and completions, and names.
+
+Completions read only the names of folders: the shell has them within a tenth of a second.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
+import re
+from collections.abc import Iterator
 from typing import Any
 
-from holdfast.cli.completing import complete_experiment, complete_place
+_TRIAL = re.compile(r"_([0-9a-f]{5}_\d{5,})_")
+
+
+def shell_code(shell: str) -> str:
+    """The script that makes a shell call this command for completions."""
+    from argcomplete.shell_integration import shellcode
+
+    code: str = shellcode(["holdfast"], shell=shell)
+    return code
+
+
+def complete_place(prefix: str, **_: object) -> Iterator[str]:
+    """Folders."""
+    return _folders(prefix, only_experiments=False)
+
+
+def complete_experiment(
+    prefix: str, parsed_args: argparse.Namespace, **_: object
+) -> Iterator[str]:
+    """Experiments, and folders that may contain some; and the names that `ls` has printed, or
+    would print."""
+    yield from _folders(prefix, only_experiments=not prefix)
+    if "/" not in prefix:
+        root = getattr(parsed_args, "root", None)
+        yield from (name for name in _known_names(root) if name.startswith(prefix))
+
+
+def _known_names(root: str | None) -> Iterator[str]:
+    """The names in the places where names are looked for."""
+    from holdfast.experiment.folder.shell import read_listed
+
+    for place in _places(root):
+        found = _folders(f"{place}/", only_experiments=True)
+        yield from (path.removeprefix(f"{place}/") for path in found)
+    for listed in read_listed(os.environ) if root is None else ():
+        if "://" in listed.place:
+            yield from listed.names
+
+
+def _places(root: str | None) -> list[str]:
+    """The folders of this machine in which names are looked for."""
+    from holdfast.experiment.folder.shell import read_listed
+
+    environ = os.environ
+    only = root or environ.get("HOLDFAST_ROOT")
+    usual = environ.get("RAY_STORAGE") or environ.get("RAY_AIR_LOCAL_CACHE_DIR")
+    several = [usual or "~/ray_results", *(listed.place for listed in read_listed(environ))]
+    places = [only] if only else several
+    found = (os.path.expanduser(place).rstrip("/") for place in places if "://" not in place)
+    return list(dict.fromkeys(found))
+
+
+def complete_trial(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterator[str]:
+    """The trial ids of the experiment that is named before; the folder of a trial whose folder the
+    user's code has named."""
+    named = getattr(parsed_args, "path", "") or ""
+    place = os.path.expanduser(named)
+    if "/" not in named and not os.path.isdir(f"{named}/journal"):
+        found = (f"{one}/{named}" for one in _places(getattr(parsed_args, "root", None)))
+        place = next(filter(os.path.isdir, found), place)
+    for name in _names(place):
+        known = _TRIAL.search(name)
+        trial = known[1] if known else name
+        is_trial = known or os.path.exists(f"{place}/{name}/params.json")
+        if is_trial and trial.startswith(prefix):
+            yield trial
+
+
+def _folders(prefix: str, *, only_experiments: bool) -> Iterator[str]:
+    above, _, begun = os.path.expanduser(prefix).rpartition("/")
+    place = f"{above}/" if "/" in prefix else ""
+    for name in _names(place or "."):
+        folder = f"{place}{name}"
+        if not name.startswith(begun) or name.startswith(".") or not os.path.isdir(folder):
+            continue
+        if os.path.isdir(f"{folder}/journal"):
+            yield folder
+        elif not only_experiments:
+            yield f"{folder}/"
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []  # no such folder: no completions
+
 
 EXPERIMENT = (
     "the experiment's name as ls prints it, its directory <storage_path>/<name>, or its URI as in "
@@ -51,6 +143,12 @@ def add_experiments(command: argparse.ArgumentParser, help_text: str) -> None:
     paths.completer = complete_experiment  # type: ignore[attr-defined]
     add_root(command)
     command.set_defaults(path=None)
+
+
+def add_trials(command: argparse.ArgumentParser, nargs: str, more: str = "") -> None:
+    """The trials that an order is for."""
+    trials = command.add_argument("trials", metavar="TRIAL", nargs=nargs, help=f"{TRIAL}{more}")
+    trials.completer = complete_trial  # type: ignore[attr-defined]
 
 
 def add_root(command: argparse.ArgumentParser) -> None:
@@ -118,3 +216,24 @@ def seconds(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value
+
+
+# -- the names of experiments ---------------------------------------------------------------------
+
+
+def settle(given: argparse.Namespace) -> None:
+    """Replace the name of an experiment by its path. Raises ExperimentNotFound, InvalidConfig,
+    InvalidLocation, StorageError."""
+    if not hasattr(given, "root"):
+        return
+    if given.path is not None:
+        given.path = named_path(given.path, given)
+    if hasattr(given, "paths"):
+        given.paths = [named_path(path, given) for path in given.paths]
+
+
+def named_path(text: str, given: argparse.Namespace) -> str:
+    """The path of an experiment that may be named. Raises as `settle`."""
+    from holdfast.experiment.browse.catalog import path_of
+
+    return path_of(text, given.root, os.environ)

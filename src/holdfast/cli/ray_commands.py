@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.cli.printing import MISUSED, SOUND, WRONG, say_json
+from holdfast.compat import ray_path
 from holdfast.ray_names.checking import Finding, check
-from holdfast.ray_names.running import run_script
-from holdfast.ray_names.states import State
+from holdfast.ray_names.names import State
 from holdfast.trial.errors import InvalidConfig
+
+
+def run_script(words: Sequence[str]) -> NoReturn:
+    """Become `python WORDS`: a script, or `-m` and a module, with its arguments.
+
+    Because this process becomes that one, everything is as without holdfast: `__main__`,
+    tracebacks, signals, the exit code, and the names in pickles. Raises InvalidConfig, OSError.
+    """
+    if sys.flags.ignore_environment:
+        raise InvalidConfig(
+            "holdfast ray passes the meaning of `import ray` on in PYTHONPATH, which this Python "
+            "ignores (-E or -I): start it without them, or make `import holdfast.ray` the first "
+            "line of the script"
+        )
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    os.execve(sys.executable, [sys.executable, *flags, *words], ray_path.added_to(os.environ))
+
 
 _WIDTH = 100  # in a pipe
 _LEAST = 40

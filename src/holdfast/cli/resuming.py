@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from holdfast import ray_path, started_by_import
-from holdfast.cli.naming import settle
+from holdfast import started_by_import
+from holdfast.cli.common_arguments import settle
 from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
+from holdfast.compat import ray_path
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import holdfast_command, resume_command
 from holdfast.experiment.records.opened import OpenedExperiment

@@ -1,181 +1,357 @@
-"""One rank's part of a dataset: epoch after epoch, resumable in the middle of one."""
+"""Iteration over rows, which a dataset and a rank's part of one share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any
 
-from holdfast.data.batches import Rows, ahead, batched, count_of, pieces
-from holdfast.data.dealing import left_of, share
-from holdfast.data.formats import Mapped, mapped
-from holdfast.data.iterating import Iterating, Passes, PassPlan
-from holdfast.data.order import Order, Shuffle
-from holdfast.data.sources import Source
+from holdfast.data.order import Shuffle
+from holdfast.data.rows import (
+    as_arrays,
+    check_batch_size,
+    format_of,
+    formatted,
+    rows_in,
+    unknown_column,
+)
 from holdfast.dataclass import dataclass
+from holdfast.lazy import TENSORFLOW, TORCH
+from holdfast.plain_numbers import made_of_numbers, takes_numbers
 from holdfast.trial.errors import InvalidConfig
 
-
-class _Whole(Protocol):
-    """The methods of a dataset that its parts use."""
-
-    @property
-    def source(self) -> Source: ...
-    @property
-    def shuffle(self) -> Shuffle | None: ...
-    @property
-    def maps(self) -> tuple[Mapped, ...]: ...
-    def exact(self, rows: int | None = None) -> Self: ...
-    def schema(self) -> Any: ...
-    def part(self, start: int, stop: int) -> Self: ...
-    def materialize(self) -> Self: ...
+Columns = str | Sequence[str]
 
 
-D = TypeVar("D", bound=_Whole)
+def to_tf(
+    batches: Iterable[Mapping[str, Any]],
+    schema: Any,
+    features: Columns,
+    labels: Columns,
+    additional: Columns,
+) -> Any:
+    """The implementation of `Iterating.to_tf`. Raises InvalidConfig, ImportError."""
+    try:
+        import tensorflow as tf
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise ImportError(TENSORFLOW.missing("to_tf", error), name="tensorflow") from error
+    groups = [features, labels, additional] if additional else [features, labels]
+    specs = tuple(_spec(columns, schema) for columns in groups)
 
-_JUDGED = 256
+    def generate() -> Iterator[Any]:
+        for batch in batches:
+            yield tuple(_chosen(columns, batch) for columns in groups)
+
+    made = tf.data.Dataset.from_generator(generate, output_signature=specs)
+    # Each rank has its own rows; a strategy would split them again.
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return made.with_options(options)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Epoch:
-    """The position in an epoch: earlier shares, and what each rank has taken since.
+def _chosen(columns: Columns, batch: Mapping[str, Any]) -> Any:
+    if isinstance(columns, str):
+        return batch[columns]
+    return {column: batch[column] for column in columns}
 
-    `order` is how rows were shuffled when it was begun.
+
+def _spec(columns: Columns, schema: Any) -> Any:
+    if isinstance(columns, str):
+        return _of_column(columns, schema)
+    return {column: _of_column(column, schema) for column in columns}
+
+
+def _of_column(column: str, schema: Any) -> Any:
+    """The type of batches of this column, of any size."""
+    import pyarrow as pa
+    import tensorflow as tf
+
+    if column not in schema.names:
+        raise unknown_column(column, schema.names, "to_tf()")
+    kind: Any = schema.field(column).type
+    shape: tuple[int, ...] = ()
+    if isinstance(kind, pa.FixedShapeTensorType):
+        kind, shape = kind.value_type, tuple(kind.shape)
+    elif pa.types.is_fixed_size_list(kind):
+        kind, shape = kind.value_type, (kind.list_size,)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return tf.TensorSpec(shape=(None, *shape), dtype=tf.string)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise InvalidConfig(
+            f"to_tf(): the column {column!r} cannot be a tensor: its values are {kind}. Convert "
+            f"them to numbers with map_batches"
+        )
+    return tf.TensorSpec(shape=(None, *shape), dtype=tf.as_dtype(kind.to_pandas_dtype()))
+
+
+def check_columns(dtypes: Iterable[str], names: Sequence[str]) -> None:
+    """Raises InvalidConfig if `dtypes` names an unknown column."""
+    for column in dtypes:
+        if column not in names:
+            raise unknown_column(column, names, "iter_torch_batches(dtypes=...)")
+
+
+def to_tensors(
+    batch: Any,
+    *,
+    dtypes: Any,
+    device: Any,
+    collate: Callable[[dict[str, Any]], Any] | None,
+    pins: bool,
+) -> Any:
+    """A batch as tensors. Raises InvalidConfig for a column that cannot be a tensor."""
+    arrays = as_arrays(batch)
+    where = _device(device)
+    if collate is not None:
+        return _moved(collate(arrays), where)
+    return {
+        name: _placed(_tensor(name, array), _dtype(dtypes, name), where, pins)
+        for name, array in arrays.items()
+    }
+
+
+def _tensor(name: str, array: Any) -> Any:
+    import torch
+
+    array = _even(array)
+    try:
+        # Views of the dataset's memory are copied: it may be mapped from a file.
+        return torch.from_numpy(array if array.flags.writeable else array.copy())
+    except TypeError as error:
+        raise InvalidConfig(
+            f"the column {name!r} cannot be a tensor: its values are {_told(array)}. Remove "
+            f"it (map_batches), or pass a collate_fn that converts it"
+        ) from error
+
+
+def _even(array: Any) -> Any:
+    """Lists of one length as an array with one more axis; other values unchanged."""
+    import numpy as np
+
+    if array.dtype != object or not array.ndim:
+        return array
+    items = [_even(np.asarray(item)) for item in array.reshape(-1)]
+    shapes = {item.shape for item in items}
+    return np.stack(items) if len(shapes) == 1 and shapes != {()} else array
+
+
+def _told(array: Any) -> str:
+    return "text, or lists of different lengths" if array.dtype == object else str(array.dtype)
+
+
+def _placed(tensor: Any, dtype: Any, device: Any, pins: bool) -> Any:
+    if device.type == "cpu" and dtype is None and not pins:
+        return tensor
+    if pins:
+        tensor = tensor.pin_memory()
+    return tensor.to(device=device, dtype=dtype, non_blocking=pins)
+
+
+def _dtype(dtypes: Any, name: str) -> Any:
+    return dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes
+
+
+def _device(device: Any) -> Any:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise ImportError(TORCH.missing("iter_torch_batches", error), name="torch") from error
+    if device == "auto":
+        from holdfast.experiment.worker.context import get_device
+
+        return get_device()
+    return torch.device(device if device is not None else "cpu")
+
+
+def _moved(batch: Any, device: Any) -> Any:
+    if device.type == "cpu":
+        return batch
+    if isinstance(batch, Mapping):
+        return {name: _moved(value, device) for name, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(_moved(value, device) for value in batch)
+    return batch.to(device) if hasattr(batch, "to") else batch
+
+
+_ROWS_AT_ONCE = 256
+
+
+@made_of_numbers
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassPlan:
+    """One pass over the rows.
+
+    `made` converts a batch, after the dataset's functions, to the loop's value; with `row_by_row`
+    the loop gets the items of that.
+
+    Raises InvalidConfig.
     """
 
-    number: int
-    dealt: tuple[tuple[int, int], ...] = ()
-    taken: int = 0
-    order: dict[str, Any] | None = None
-    is_under_way: bool = False
+    batch_size: int | None
+    made: Callable[[Any], Any]
+    drop_last: bool = False
+    row_by_row: bool = False
+    prefetch: int = 1
+    buffer: int | None = None
+    seed: int | None = None
+    is_light: bool = False
 
-
-class DataIterator(Iterating, Generic[D]):
-    """The result of `train.get_dataset_shard` for a Dataset: the rows of one rank of `ranks`.
-
-    Every `for` over its batches is the next epoch, unless `set_epoch` sets another. If rows are
-    shuffled, each epoch has its own order. The ranks' parts of an epoch have equally many rows: if
-    the rows are not a multiple of the ranks, some ranks get their last row twice; with `drop_last`
-    some rows are left out instead.
-
-    `state_dict()`, for a checkpoint, has the number of rows that all ranks have got in this epoch,
-    without those fetched ahead. After `load_state_dict` the next `for` continues there, and the
-    rest of the epoch is split among the current ranks. All ranks must take equally many batches of
-    one size before a checkpoint.
-    """
-
-    def __init__(self, dataset: D, rank: int, ranks: int) -> None:
-        self._dataset = dataset.exact(_JUDGED)
-        self._rank, self._ranks = rank, ranks
-        self._rows = sum(self._dataset.source.sizes)
-        self._epoch = _Epoch(number=0)
-
-    @property
-    def epoch(self) -> int:
-        """The number of the current epoch, or of the next one."""
-        return self._epoch.number
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next `for` read this epoch, or its rest if a state was loaded."""
-        now = self._epoch
-        if epoch != now.number or now.is_under_way:
-            self._epoch = _Epoch(number=epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Plain values that JSON can hold; the same for all ranks that are in step."""
-        now = self._epoch
-        dealt = [*now.dealt, (self._ranks, now.taken)] if now.taken else list(now.dealt)
-        return {
-            "epoch": now.number,
-            "rows": self._rows,
-            "dealt": [list(one) for one in dealt],
-            "order": now.order if dealt else None,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue at the state in the next `for`, also with another number of ranks.
-
-        Raises InvalidConfig for the state of a dataset of another size, and for an invalid state.
-        """
-        if not isinstance(state, Mapping) or not {"epoch", "rows", "dealt", "order"} <= set(state):
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size, or_none=True)
+        if type(self.prefetch) is not int or self.prefetch < 0:
+            raise InvalidConfig(f"prefetch_batches={self.prefetch!r} must be 0 or more")
+        if self.buffer is not None and (type(self.buffer) is not int or self.buffer < 1):
             raise InvalidConfig(
-                f"load_state_dict() takes the result of state_dict() of a shard, not "
-                f"{state!r:.100}"
+                f"local_shuffle_buffer_size={self.buffer!r} must be a number of rows, or None"
             )
-        if state["rows"] != self._rows:
+        if self.seed is not None and type(self.seed) is not int:
             raise InvalidConfig(
-                f"this state is of a dataset with {state['rows']} rows, but this one has "
-                f"{self._rows}: pass the dataset with which the training began"
+                f"local_shuffle_seed={self.seed!r} must be a whole number, or None"
             )
-        dealt = tuple((ranks, taken) for ranks, taken in state["dealt"])
-        self._epoch = _Epoch(number=state["epoch"], dealt=dealt, order=state["order"])
 
-    def schema(self) -> Any:
-        return self._dataset.schema()
+    def shuffle(self, of_all: Shuffle | None) -> Shuffle | None:
+        """The dataset's shuffling, or one within the loop's own window."""
+        if of_all is not None or self.buffer is None:
+            return of_all
+        return Shuffle(seed=abs(self.seed or 0), window=self.buffer)
 
-    def count(self) -> int:
-        """The number of this rank's rows in a whole epoch, with repeated ones."""
-        return sum(stop - start for start, stop in share(left_of(self._rows, ()), *self._place))
 
-    def materialize(self) -> D:
-        """This rank's part as a dataset in memory, each row once."""
-        start, stop = self._rank * self._rows, (self._rank + 1) * self._rows
-        return self._dataset.part(start // self._ranks, stop // self._ranks).materialize()
+class Passes:
+    """An iterable that starts one pass for each `for`."""
 
-    @property
-    def _place(self) -> tuple[int, int]:
-        return self._rank, self._ranks
+    def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
+        self._begin = begin
 
+    def __iter__(self) -> Iterator[Any]:
+        return self._begin()
+
+
+class Iterating(ABC):
+    """Iterable by rows and by batches."""
+
+    @abstractmethod
     def passes(self, plan: PassPlan) -> Iterable[Any]:
-        return Passes(partial(self._pass, plan))
+        """The result of the `iter_` methods: each `iter()` of it reads the rows again."""
 
-    def _pass(self, plan: PassPlan) -> Iterator[Any]:
-        shuffle = plan.shuffle(self._dataset.shuffle)
-        now = self._begin(shuffle)
-        for rows, made in self._found(plan, shuffle, now):
-            if plan.row_by_row:
-                for row in made:
-                    now.taken += 1
-                    yield row
-            else:
-                now.taken += rows
-                yield made
-        if self._epoch is now:
-            self._epoch = _Epoch(number=now.number + 1)
+    @abstractmethod
+    def schema(self) -> Any:
+        """A pyarrow.Schema: `names` and `types` of the columns."""
 
-    def _begin(self, shuffle: Shuffle | None) -> _Epoch:
-        """Begin or continue an epoch. Raises InvalidConfig if it would continue in another
-        order."""
-        now = self._epoch
-        if now.is_under_way:
-            now = _Epoch(number=now.number + 1)
-        order = None if shuffle is None else shuffle.as_json()
-        if now.dealt and order != now.order:
-            raise InvalidConfig(
-                f"epoch {now.number} started with the order {now.order} and would continue with "
-                f"{order}, so that rows would be seen twice: shuffle with the same seed and "
-                f"buffer size as before, or begin an epoch with set_epoch()"
-            )
-        self._epoch = replace(now, order=order, is_under_way=True)
-        return self._epoch
+    def iter_rows(self) -> Iterable[dict[str, Any]]:
+        """Each row as a dict of Python values: lists for lists, and arrays for arrays."""
+        return self.passes(
+            PassPlan(batch_size=_ROWS_AT_ONCE, made=rows_in, row_by_row=True, prefetch=0)
+        )
 
-    def _found(
-        self, plan: PassPlan, shuffle: Shuffle | None, now: _Epoch
-    ) -> Iterator[tuple[int, Any]]:
-        source = self._dataset.source
-        order = Order.of(source.sizes, shuffle, now.number)
-        left = left_of(self._rows, now.dealt)
-        own = share(left, *self._place, pads=not plan.drop_last)
-        read = pieces(source, order, own)
-        if source.is_slow:
-            read = ahead(read, min(plan.prefetch, 1))
-        batches = batched(read, plan.batch_size, drop_last=plan.drop_last)
-        maps = self._dataset.maps
-        made = map(partial(_made, plan, maps), batches)
-        # A thread is only worth it if there is something to wait for.
-        return made if plan.is_light and not maps else ahead(made, plan.prefetch)
+    def iter_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        batch_format: str | None = "default",
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterable[Any]:
+        """Batches of `batch_size` rows, the last one smaller; with None one per block.
 
+        `batch_format`: "numpy" (a dict of arrays, read-only if they are views of the data; the
+        default), "pandas" or "pyarrow". A thread prepares `prefetch_batches` ahead if that takes
+        time. `local_shuffle_buffer_size` shuffles rows within windows of that many rows in each
+        epoch, after `random_shuffle` of the dataset.
 
-def _made(plan: PassPlan, maps: Sequence[Mapped], rows: Rows) -> tuple[int, Any]:
-    return count_of(rows), plan.made(mapped(maps, rows))
+        Raises InvalidConfig; DatasetGone when it reaches a missing file.
+        """
+        made = partial(formatted, wanted=format_of(batch_format))
+        plan = PassPlan(
+            batch_size=batch_size,
+            made=made,
+            drop_last=drop_last,
+            prefetch=prefetch_batches,
+            buffer=local_shuffle_buffer_size,
+            seed=local_shuffle_seed,
+            is_light=True,
+        )
+        return self.passes(plan)
+
+    def iter_torch_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        dtypes: Any = None,
+        device: Any = "auto",
+        collate_fn: Callable[[dict[str, Any]], Any] | None = None,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+        pin_memory: bool = False,
+    ) -> Iterable[Any]:
+        """Like `iter_batches`, with a dict of tensors, or the result of `collate_fn` for the
+        arrays.
+
+        `dtypes`: a torch dtype, or one for each column whose type should change. `device`: "auto"
+        is the rank's own. The tensors are copies, so a loop may write to them.
+
+        Raises InvalidConfig like `iter_batches`, and for an unknown column or one that cannot be a
+        tensor; ImportError if PyTorch is not installed.
+        """
+        from holdfast.data.iterator import check_columns, to_tensors
+
+        if collate_fn is not None and dtypes is not None:
+            raise InvalidConfig("a collate_fn makes its own tensors: omit dtypes")
+        if isinstance(dtypes, Mapping):
+            check_columns(dtypes, self.schema().names)
+        made = partial(
+            to_tensors,
+            dtypes=dtypes,
+            device=device,
+            collate=collate_fn,
+            pins=pin_memory,
+        )
+        plan = PassPlan(
+            batch_size=batch_size,
+            made=made,
+            drop_last=drop_last,
+            prefetch=prefetch_batches,
+            buffer=local_shuffle_buffer_size,
+            seed=local_shuffle_seed,
+            is_light=collate_fn is None,
+        )
+        return self.passes(plan)
+
+    @takes_numbers
+    def to_tf(
+        self,
+        feature_columns: str | Sequence[str],
+        label_columns: str | Sequence[str],
+        *,
+        additional_columns: str | Sequence[str] = (),
+        prefetch_batches: int = 1,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Any:
+        """A tf.data.Dataset of (features, labels) in batches; with `additional_columns` of three.
+
+        One name gives a tensor, a list of names a dict of tensors. The rows are only this rank's,
+        and the dataset's options keep TensorFlow from splitting them again.
+
+        Raises InvalidConfig for an unknown column or one that cannot be a tensor; ImportError if
+        TensorFlow is not installed.
+        """
+        from holdfast.data.iterator import to_tf
+
+        check_batch_size(batch_size)
+        batches = self.iter_batches(
+            prefetch_batches=prefetch_batches,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            local_shuffle_buffer_size=local_shuffle_buffer_size,
+            local_shuffle_seed=local_shuffle_seed,
+        )
+        return to_tf(batches, self.schema(), feature_columns, label_columns, additional_columns)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import ray_path
-from holdfast.ray_names.finder import take_over
+from holdfast.compat import ray_path
+from holdfast.ray_names.names import take_over
 
 ray_path.activate()
 _ray = take_over()

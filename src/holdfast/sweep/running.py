@@ -15,8 +15,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import address_of
 from holdfast.experiment.worker.command.trainable import python_of
 from holdfast.experiment.worker.command.words import Facts, words_of
-from holdfast.sweep.node import Node, with_setting
-from holdfast.sweep.reading import read_file, setting
+from holdfast.sweep.reading import Node, read_file, setting, with_setting
 from holdfast.sweep.settings import Sweep, sweep_of
 from holdfast.trial.search_space.variants import Space
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.queue.job import Job, LastLines, State
+from holdfast.experiment.queue.queue_folder import Job, LastLines, State
 
 NEW = Job(id=1, name="train", command=["train"], directory="/", added_at=1.0)
 RUNNING = NEW.begun(2.0, "bell")

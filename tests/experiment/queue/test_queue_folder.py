@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.queue.job import Job, State
-from holdfast.experiment.queue.queue_folder import JSON, STDOUT, QueueFolder
+from holdfast.experiment.queue.queue_folder import JSON, STDOUT, Job, QueueFolder, State
 from holdfast.trial.errors import InvalidConfig
 
 # What a release has written: it must load for ever.

@@ -123,7 +123,7 @@ def test_where_ranks_come_and_go_no_sample_is_seen_twice_in_an_epoch(
 def test_a_rank_that_cannot_reach_rank_0_says_so_soon(
     loops: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.train.torch.config._MEET_S", 0.1)
+    monkeypatch.setattr("holdfast.train.torch.trainer._MEET_S", 0.1)
     ((port, reserved),) = set_aside(1)  # nobody listens there
     lonely = Rank(
         rank=1,

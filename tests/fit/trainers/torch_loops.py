@@ -27,7 +27,7 @@ from holdfast.train.torch import (
     prepare_model,
     prepare_optimizer,
 )
-from holdfast.train.torch.noticing import preemption_agreed
+from holdfast.train.torch.loop import preemption_agreed
 from holdfast.trial.errors import InvalidConfig
 
 SAMPLES = 48

@@ -8,9 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.air.integrations.keys import setting_in
-from holdfast.air.integrations.rows import as_number, facts_of, flatten_dict, metrics_of
-from holdfast.air.integrations.run_per_trial import RunPerTrial, newest_checkpoint, tag_texts
+from holdfast.air.integrations.run_per_trial import (
+    RunPerTrial,
+    as_number,
+    facts_of,
+    flatten_dict,
+    metrics_of,
+    newest_checkpoint,
+    setting_in,
+    tag_texts,
+)
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig

@@ -9,9 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
-from holdfast.air.integrations.run_per_trial import RunPerTrial
-from holdfast.air.integrations.stand_in import StandIn
+from holdfast.air.integrations.run_per_trial import (
+    RunPerTrial,
+    StandIn,
+    flatten_dict,
+    metrics_of,
+    numbers_in,
+)
 from holdfast.described import Construction
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
 from holdfast.experiment.worker.context import get_context

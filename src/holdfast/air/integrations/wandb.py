@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from holdfast.air.integrations.keys import read_key, setting_in
-from holdfast.air.integrations.rows import facts_of, metrics_of
-from holdfast.air.integrations.run_per_trial import RunPerTrial, newest_checkpoint, tag_texts
-from holdfast.air.integrations.stand_in import StandIn
+from holdfast.air.integrations.run_per_trial import (
+    RunPerTrial,
+    StandIn,
+    facts_of,
+    metrics_of,
+    newest_checkpoint,
+    read_key,
+    setting_in,
+    tag_texts,
+)
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.session import running

@@ -14,14 +14,16 @@ from holdfast.cli.common_arguments import (
     add_flag,
     add_goal,
     add_root,
+    add_trials,
     bound,
+    complete_experiment,
+    complete_place,
+    complete_trial,
     number,
     port,
     seconds,
     tag,
 )
-from holdfast.cli.completing import complete_experiment, complete_place, complete_trial
-from holdfast.cli.steering.arguments import add_trials
 
 _LS = (
     "List the experiments in a directory or a bucket: state, trials, best trial, age and size. "

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.cli.browse.output import states_text_of, terminal_width
-from holdfast.cli.naming import named_path
+from holdfast.cli.common_arguments import named_path
 from holdfast.cli.printing import SOUND, say, say_json
 from holdfast.experiment.browse.comparison import Comparison, Side, compare, split_trial
 from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing

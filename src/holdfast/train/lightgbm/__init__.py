@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.lazy import lazy
-from holdfast.train.lightgbm.config import LIGHTGBM
+from holdfast.lazy import LIGHTGBM, lazy
 
 if TYPE_CHECKING:
+    from holdfast.train.lightgbm.callback import LightGBMCheckpoint as LightGBMCheckpoint
     from holdfast.train.lightgbm.callback import TrainReportCallback as TrainReportCallback
-    from holdfast.train.lightgbm.checkpoint import LightGBMCheckpoint as LightGBMCheckpoint
-    from holdfast.train.lightgbm.config import LightGBMConfig as LightGBMConfig
-    from holdfast.train.lightgbm.config import get_network_params as get_network_params
+    from holdfast.train.lightgbm.trainer import LightGBMConfig as LightGBMConfig
     from holdfast.train.lightgbm.trainer import LightGBMTrainer as LightGBMTrainer
+    from holdfast.train.lightgbm.trainer import get_network_params as get_network_params
 
     RayTrainReportCallback = TrainReportCallback
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from lightgbm import Booster
 from lightgbm.callback import CallbackEnv
 
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.train.boosting import RoundReports
-from holdfast.train.reporting import Metrics, saved
+from holdfast.train.reporting import Metrics, ModelCheckpoint, RoundReports, saved
 
 CHECKPOINT_NAME = "model.txt"
 
@@ -90,3 +89,19 @@ def evaluated(env: CallbackEnv) -> dict[str, Any]:
         else:
             found[name] = value
     return found
+
+
+class LightGBMCheckpoint(ModelCheckpoint):
+    """A checkpoint with a model in `model.txt`, as the report callback and LightGBMTrainer save
+    it."""
+
+    MODEL_FILENAME = CHECKPOINT_NAME
+
+    @classmethod
+    def from_model(cls, booster: Booster) -> Self:
+        """A checkpoint of the model, in a temporary directory that is removed with it."""
+        return cls.saved(cls.MODEL_FILENAME, booster.save_model)
+
+    def get_model(self) -> Booster:
+        """The model. Raises FileNotFoundError, which lists the files that there are."""
+        return TrainReportCallback.get_model(self, self.MODEL_FILENAME)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.train.lightning.preparing import prepare_trainer as prepare_trainer
+    from holdfast.train.lightning.common import prepare_trainer as prepare_trainer
     from holdfast.train.lightning.with_lightning import DDPStrategy as DDPStrategy
     from holdfast.train.lightning.with_lightning import DeepSpeedStrategy as DeepSpeedStrategy
     from holdfast.train.lightning.with_lightning import FSDPStrategy as FSDPStrategy
@@ -40,11 +40,11 @@ def __getattr__(name: str) -> Any:
     """Raises ImportError where Lightning is not installed, or too old."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from holdfast.train.lightning.flavour import home
+    from holdfast.train.lightning.common import home
 
     found = home()
     if name == "prepare_trainer":
-        from holdfast.train.lightning.preparing import prepare_trainer
+        from holdfast.train.lightning.common import prepare_trainer
 
         return prepare_trainer
     return getattr(found, _ALIASES.get(name, name))

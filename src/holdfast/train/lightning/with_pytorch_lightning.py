@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.train.lightning.flavour import Fitting, for_us
-from holdfast.train.lightning.ranks import AmongRanks, OfTrial, Sharded
-from holdfast.train.lightning.reporting import EpochReport
-from holdfast.train.lightning.tuning import HookReport, HookReportCheckpoint
+from holdfast.train.lightning.common import (
+    AmongRanks,
+    EpochReport,
+    Fitting,
+    HookReport,
+    HookReportCheckpoint,
+    OfTrial,
+    Sharded,
+    for_us,
+)
 
 with for_us("pytorch_lightning"):
     from pytorch_lightning import strategies

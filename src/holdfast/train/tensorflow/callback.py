@@ -7,12 +7,13 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from holdfast.experiment.worker.context import get_checkpoint, get_context, report
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.reporting import (
     Metrics,
+    ModelCheckpoint,
     check_metrics,
     chosen,
     report_saved,
@@ -150,3 +151,19 @@ def _events(name: str, given: Any) -> set[str]:
     for event in sorted(events - set(EVENTS)):
         raise InvalidConfig(f"{name}={given!r}: {event!r} is not one of {', '.join(EVENTS)}")
     return events
+
+
+class TensorflowCheckpoint(ModelCheckpoint):
+    """A checkpoint with a Keras model in `model.keras`, as the report callback saves it."""
+
+    MODEL_FILENAME = CHECKPOINT_NAME
+
+    @classmethod
+    def from_model(cls, model: Any) -> Self:
+        """A checkpoint of the model, in a temporary directory that is removed with it."""
+        return cls.saved(cls.MODEL_FILENAME, model.save)
+
+    def get_model(self) -> Any:
+        """The model, compiled if it was. Raises FileNotFoundError, which lists the files that
+        there are."""
+        return ReportCheckpointCallback.get_model(self, self.MODEL_FILENAME)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.lazy import lazy
-from holdfast.train.xgboost.config import XGBOOST
+from holdfast.lazy import XGBOOST, lazy
 
 if TYPE_CHECKING:
     from holdfast.train.xgboost.callback import TrainReportCallback as TrainReportCallback
-    from holdfast.train.xgboost.checkpoint import XGBoostCheckpoint as XGBoostCheckpoint
-    from holdfast.train.xgboost.config import XGBoostConfig as XGBoostConfig
+    from holdfast.train.xgboost.callback import XGBoostCheckpoint as XGBoostCheckpoint
+    from holdfast.train.xgboost.trainer import XGBoostConfig as XGBoostConfig
     from holdfast.train.xgboost.trainer import XGBoostTrainer as XGBoostTrainer
 
     RayTrainReportCallback = TrainReportCallback

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from xgboost import Booster
 from xgboost.callback import TrainingCallback
 
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.train.boosting import RoundReports
-from holdfast.train.reporting import Metrics, saved
+from holdfast.train.reporting import Metrics, ModelCheckpoint, RoundReports, saved
 from holdfast.trial.errors import InvalidConfig
 
 CHECKPOINT_NAME = "model.ubj"
@@ -88,3 +87,19 @@ def _save(model: Any, path: str) -> None:
             "checkpoint_at_end=False and frequency=0"
         )
     model.save_model(path)
+
+
+class XGBoostCheckpoint(ModelCheckpoint):
+    """A checkpoint with a model in `model.ubj`, as the report callback and XGBoostTrainer save
+    it."""
+
+    MODEL_FILENAME = CHECKPOINT_NAME
+
+    @classmethod
+    def from_model(cls, booster: Booster) -> Self:
+        """A checkpoint of the model, in a temporary directory that is removed with it."""
+        return cls.saved(cls.MODEL_FILENAME, booster.save_model)
+
+    def get_model(self) -> Booster:
+        """The model. Raises FileNotFoundError, which lists the files that there are."""
+        return TrainReportCallback.get_model(self, self.MODEL_FILENAME)

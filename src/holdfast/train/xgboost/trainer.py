@@ -1,16 +1,83 @@
-"""`XGBoostTrainer`, as users write it."""
+"""`XGBoostTrainer`, and the network of the ranks of one trial."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from holdfast.experiment.worker.train_loop import TRAIN_DATASET_KEY, BackendConfig, DataConfig
+from holdfast.compat.advice import Assignable
+from holdfast.dataclass import dataclass
+from holdfast.experiment.worker.train_loop import (
+    TRAIN_DATASET_KEY,
+    BackendConfig,
+    DataConfig,
+    Rank,
+)
+from holdfast.lazy import XGBOOST
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.train.boosting_trainer import Boosting, BoostingTrainer
-from holdfast.train.xgboost.config import XGBoostConfig
+from holdfast.train.boosting import Boosting, BoostingTrainer
 from holdfast.trial.config import RunConfig
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.scaling import ScalingConfig
+
+
+@dataclass(unsafe_hash=True)
+class XGBoostConfig(Assignable, BackendConfig):
+    """The ranks train one model together. An operation of the group may take `timeout_s`.
+
+    Raises InvalidConfig, and ImportError if XGBoost is not installed, or too old.
+    """
+
+    xgboost_communicator: str = "rabit"
+    timeout_s: int = 1800
+    modules = ("xgboost", "xgboost.tracker")
+
+    def __post_init__(self) -> None:
+        if self.xgboost_communicator != "rabit":
+            raise InvalidConfig(
+                f"XGBoostConfig(xgboost_communicator={self.xgboost_communicator!r}): there is "
+                f"'rabit'"
+            )
+        XGBOOST.check()
+
+    @contextmanager
+    def joined(self, rank: Rank) -> Iterator[None]:
+        """Raises what XGBoost raises."""
+        if rank.world_size == 1:
+            yield
+            return
+        from xgboost.collective import CommunicatorContext
+
+        tracker, arguments = self._meet(rank)
+        # XGBoost numbers its ranks in the order of these names, so that they match the trial's.
+        arguments |= {"dmlc_task_id": f"{rank.rank:08d}", "dmlc_timeout": self.timeout_s}
+        group = CommunicatorContext(**arguments)
+        group.__enter__()
+        try:
+            yield
+        except BaseException:
+            # The other ranks may be gone, and this process ends anyway. A tracker that Python
+            # frees meanwhile would print twenty lines about its socket after the cause.
+            if tracker is not None:
+                vars(tracker).pop("handle", None)
+            raise
+        group.__exit__()
+        if tracker is not None:
+            tracker.wait_for(self.timeout_s)
+
+    def _meet(self, rank: Rank) -> tuple[Any, dict[str, Any]]:
+        """The tracker, which rank 0 owns, and the arguments that it has for all ranks."""
+        if rank.rank:
+            return None, json.loads(rank.meet(""))
+        from xgboost.tracker import RabitTracker
+
+        tracker = RabitTracker(rank.world_size, host_ip=rank.address, sortby="task")
+        tracker.start()
+        arguments = dict(tracker.worker_args())
+        rank.meet(json.dumps(arguments))
+        return tracker, arguments
 
 
 class _Rounds(Boosting):

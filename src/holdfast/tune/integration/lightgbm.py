@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.train.boosting import WithoutCheckpoints
 from holdfast.train.lightgbm import TrainReportCallback
+from holdfast.train.reporting import WithoutCheckpoints
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]
 

@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
     """Raises ImportError where Lightning is not installed, or too old."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from holdfast.train.lightning.flavour import home
+    from holdfast.train.lightning.common import home
 
     return getattr(home(), name)
 

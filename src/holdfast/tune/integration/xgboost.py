@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.train.boosting import WithoutCheckpoints
+from holdfast.train.reporting import WithoutCheckpoints
 from holdfast.train.xgboost import TrainReportCallback
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]

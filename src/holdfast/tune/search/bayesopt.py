@@ -16,9 +16,14 @@ from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, inside
 from holdfast.trial.space import Categorical, choice, is_grid, randint, uniform
-from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.rebuilt_study import RebuiltStudy, one_thread
-from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal
+from holdfast.tune.search.library import (
+    AssignmentCodec,
+    LibrarySearch,
+    Query,
+    RebuiltStudy,
+    SearchGoal,
+    one_thread,
+)
 
 _KINDS = ("ucb", "ei", "poi")
 

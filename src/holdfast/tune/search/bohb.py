@@ -8,16 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
+from holdfast.compat.advice import is_of
 from holdfast.dataclass import dataclass
-from holdfast.foreign import is_of
 from holdfast.scheduler.searchers.cube import Density, Vector, place, value_at, varied
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameters
 from holdfast.trial.space import Categorical, Float, Integer, Normal
 from holdfast.trial.values import unwrap_scalar
-from holdfast.tune.search.flat_parameters import DependentParameter, FlatParameters, fixed
-from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal
+from holdfast.tune.search.library import (
+    AssignmentCodec,
+    DependentParameter,
+    FlatParameters,
+    LibrarySearch,
+    Losses,
+    Query,
+    SearchGoal,
+    fixed,
+)
 
 _LEAST = 1e-32  # a density of 0 would make a config infinitely better
 _UNIFORM: Final = "write a uniform one, or tune.randn(mean, sd)"

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.compat.advice import is_of
 from holdfast.dataclass import dataclass
-from holdfast.foreign import is_of
 from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.cube import bounds
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.trial.space import Categorical, Float, Integer, Normal
-from holdfast.tune.search.flat_parameters import FlatParameters
-from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.rebuilt_study import (
+from holdfast.tune.search.library import (
+    AssignmentCodec,
+    FlatParameters,
+    LibrarySearch,
+    Query,
     RebuiltStudy,
+    SearchGoal,
     one_thread,
     one_torch_thread,
 )
-from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal
 
 
 class HEBOSearch(LibrarySearch):

@@ -14,8 +14,14 @@ from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.trial.space import Categorical, Float, Integer, Normal
-from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal, Study
+from holdfast.tune.search.library import (
+    AssignmentCodec,
+    LibrarySearch,
+    Losses,
+    Query,
+    SearchGoal,
+    Study,
+)
 
 Conditions = tuple[tuple[str, int], ...]
 

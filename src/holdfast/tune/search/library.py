@@ -6,24 +6,455 @@ It creates the study in the search's own thread, the only one that imports the l
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field, replace
-from typing import Any, ClassVar
+from statistics import fmean
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from holdfast import searcher_files
 from holdfast.dataclass import dataclass
 from holdfast.described import Call, Construction
 from holdfast.lazy import Framework
+from holdfast.plain_numbers import is_number
+from holdfast.scheduler.searchers.cube import varied
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.metrics import has_metric, near_text
-from holdfast.trial.search_space.parameters import Assignment, Parameters, inside
+from holdfast.trial.metrics import has_metric, lookup, near_text
+from holdfast.trial.search_space.parameters import (
+    Assignment,
+    Parameter,
+    Parameters,
+    Same,
+    inside,
+)
 from holdfast.trial.space import Categorical, check_called, same
-from holdfast.tune.search.saved_search import EndedTrial, SavedSearch, parsed, written
-from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal, Study
+from holdfast.trial.values import unwrap_scalar
+
+Losses = tuple[float, ...]
+_SIGNS: Final = {"min": 1.0, "max": -1.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One config to try.
+
+    `number` counts from 0, including points that were tried elsewhere. `seed` (32 bits) depends on
+    the search's seed and the number: a study that draws only from it answers the same after a
+    restore. `trial_id` is "" for a point that was tried elsewhere. `pruned`: the trial was stopped
+    early. `is_given`: the user has answered it, not the library. `row`: the last report of a trial
+    that has ended.
+    """
+
+    number: int
+    seed: int
+    trial_id: str = ""
+    is_given: bool = False
+    pruned: bool = False
+    row: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Study(Protocol):
+    """A library's part of one search. All calls come from one thread. A class that derives from it
+    ignores `take` and `saw` unless it defines them.
+
+    Values of an assignment are those of `Parameter.domain`, category numbers for choices. Smaller
+    losses are better; there is one for each metric.
+    """
+
+    def ask(self, query: Query) -> Assignment | str | None:
+        """The next config; None for "not now", `Searcher.FINISHED` for "no more".
+
+        Parameters that do not exist are left out, and values are rounded to allowed ones.
+        """
+
+    def take(self, query: Query, assignment: Assignment) -> Assignment | None:
+        """Take note of an answer by the user, or by `ask` before a restore.
+
+        Returns another answer to use instead, or None.
+        """
+        return None
+
+    def saw(self, query: Query, step: int, losses: Losses) -> None:
+        """A trial has reported `losses` at the `training_iteration` `step`."""
+        return None
+
+    def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
+        """A trial has ended with `losses` in its last report; None for a failure."""
+
+
+class AssignmentCodec(Protocol):
+    """Converts configs to assignments and back: see `Parameters`."""
+
+    def config(self, assignment: Assignment) -> dict[str, Any]: ...
+    def known(self, config: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    def assignment(self, config: Mapping[str, Any], label: str, alike: Same) -> Assignment: ...
+    def fit(self, assignment: Assignment, who: str) -> Assignment: ...
+    def complete(self, assignment: Assignment, rng: random.Random) -> Assignment: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchGoal:
+    """The goal: each metric with its mode, "min" or "max"."""
+
+    metrics: tuple[str, ...]
+    modes: tuple[str, ...]
+
+    def losses(self, row: Mapping[str, Any]) -> Losses | None:
+        """The losses of a report; None if a metric is missing, not finite or not a number."""
+        return self.losses_of([lookup(row, metric) for metric in self.metrics])
+
+    def losses_of(self, values: Sequence[Any]) -> Losses | None:
+        if not all(map(_is_finite, values)):
+            return None
+        return tuple(
+            _SIGNS[mode] * float(value) for mode, value in zip(self.modes, values, strict=True)
+        )
+
+
+def _is_finite(value: Any) -> bool:
+    value = unwrap_scalar(value)
+    return is_number(value) and math.isfinite(value)
+
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedTrial:
+    """A trial's values, as an assignment, and its losses; None if it failed."""
+
+    values: Assignment
+    losses: Losses | None
+    pruned: bool = False
+
+    @classmethod
+    def of(cls, given: Any) -> Self:
+        """Raises ValueError."""
+        losses = given["losses"]
+        is_fine = losses is None or (losses and all(map(_is_finite, losses)))
+        if not is_fine or type(given["pruned"]) is not bool:
+            raise ValueError
+        values = {str(name): value for name, value in dict(given["values"]).items()}
+        found = None if losses is None else tuple(map(float, losses))
+        return cls(values=values, losses=found, pruned=given["pruned"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSearch:
+    """`searcher` is the name of its class, `suggested` how many configs it has suggested."""
+
+    searcher: str
+    suggested: int = 0
+    ended: Sequence[EndedTrial] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        ended = [
+            {
+                "values": dict(one.values),
+                "losses": None if one.losses is None else list(one.losses),
+                "pruned": one.pruned,
+            }
+            for one in self.ended
+        ]
+        return {
+            "version": _VERSION,
+            "searcher": self.searcher,
+            "suggested": self.suggested,
+            "ended": ended,
+        }
+
+    @classmethod
+    def of(cls, state: Any, searcher: str) -> Self:
+        """Raises InvalidConfig for the state of another class, and for anything else."""
+        if not isinstance(state, Mapping) or "searcher" not in state:
+            raise InvalidConfig(f"this is not a state that {searcher}.get_state() has returned")
+        if state["searcher"] != searcher:
+            raise InvalidConfig(
+                f"this is the state of {state['searcher']!r:.60}, and not of {searcher}"
+            )
+        if state.get("version") != _VERSION:
+            raise InvalidConfig(f"a newer version of holdfast has saved this {searcher}")
+        try:
+            suggested = state["suggested"]
+            if type(suggested) is not int or suggested < 0:
+                raise ValueError
+            ended = [*map(EndedTrial.of, state["ended"])]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidConfig(f"the saved state of {searcher} is damaged") from error
+        return cls(searcher=searcher, suggested=suggested, ended=ended)
+
+
+def written(state: Mapping[str, Any], searcher: str) -> bytes:
+    """Raises InvalidConfig for values that JSON does not have."""
+    try:
+        return json.dumps(state, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(
+            f"{searcher} cannot be saved, because its configs have values other than text and "
+            f"numbers ({error}): use get_state() and set_state()"
+        ) from error
+
+
+def parsed(content: bytes, name: str) -> dict[str, Any]:
+    """Raises InvalidConfig for anything but JSON."""
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise InvalidConfig(
+            f"{name} was not written by holdfast's save(): it is not JSON. Nothing of it was "
+            f"loaded"
+        ) from error
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DependentParameter(Parameter):
+    """Exists where each parameter in `when` has one of these categories."""
+
+    when: tuple[tuple[str, frozenset[int]], ...] = ()
+
+    def exists_in(self, assignment: Assignment) -> bool:
+        return all(assignment.get(name) in numbers for name, numbers in self.when)
+
+
+class FlatParameters(Parameters):
+    """Parameters by name, each after those on which it depends. A name such as `net/width` is the
+    place in a nested config. A value that is fixed is a choice of one category.
+
+    Raises InvalidSearchSpace for a name that occurs twice, and if there are none.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], *, who: str) -> None:
+        self.all = tuple(parameters)
+        self._by_name = {one.name: one for one in self.all}
+        if not self.all:
+            raise InvalidSearchSpace(f"space has nothing that {who} could search")
+        if len(self._by_name) < len(self.all):
+            names = [one.name for one in self.all]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidSearchSpace(f"{twice}: space has two parameters of this name")
+
+    def config(self, assignment: Assignment) -> dict[str, Any]:
+        return nested(
+            (one.name, _value(one, assignment[one.name]))
+            for one in self.all
+            if one.name in assignment
+        )
+
+    def known(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return nested((n, value) for n, value in self._values(config, "") if n in self._by_name)
+
+    def assignment(self, config: Mapping[str, Any], label: str, alike: Same = same) -> Assignment:
+        found = {}
+        for name, value in self._values(config, ""):
+            if name not in self._by_name:
+                known = ", ".join(map(repr, self._by_name))
+                raise InvalidSearchSpace(
+                    f"{label}: {name} is not in the search space, only {known}"
+                )
+            found[name] = _read(self._by_name[name], unwrap_scalar(value), label, alike)
+        return found
+
+    def _values(self, config: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
+        """The values of a nested config under their names."""
+        for key, value in config.items():
+            here = inside(name, key)
+            if isinstance(value, Mapping) and here not in self._by_name:
+                yield from self._values(value, here)
+            else:
+                yield here, value
+
+
+def nested(named: Any) -> dict[str, Any]:
+    """A config with each value at the place that its name says: `net/width` inside `net`."""
+    config: dict[str, Any] = {}
+    for name, value in named:
+        *path, last = name.split("/")
+        place = config
+        for key in path:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return config
+
+
+def fixed(value: Any) -> Categorical:
+    """A choice of nothing else."""
+    return Categorical(categories=(value,))
+
+
+def _value(parameter: Parameter, value: Any) -> Any:
+    domain = parameter.domain
+    return domain.categories[value] if isinstance(domain, Categorical) else value
+
+
+def _read(parameter: Parameter, value: Any, label: str, alike: Same) -> Any:
+    domain = parameter.domain
+    if not isinstance(domain, Categorical):
+        if not isinstance(value, bool) and domain.is_valid(value):
+            return value
+        raise InvalidSearchSpace(f"{label}: {parameter.name}: {value!r:.100} is not in {domain}")
+    equal = [number for number, one in enumerate(domain.categories) if alike(one, value)]
+    # 1 and True are equal.
+    exact = [number for number in equal if type(domain.categories[number]) is type(value)]
+    if equal:
+        return (exact or equal)[0]
+    raise InvalidSearchSpace(
+        f"{label}: {parameter.name}: {value!r:.100} is not one of its categories"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedConfig:
+    """A config and its result. `loss` is None while it runs, and if it failed; `others` are the
+    losses of further metrics."""
+
+    assignment: Assignment
+    loss: float | None = None
+    others: Losses = ()
+    is_failed: bool = False
+
+
+@dataclass(slots=True)
+class RebuiltStudy(Study, ABC):
+    """Keeps the results; a subclass asks its library.
+
+    `searched` are the parameters with more than one value, `axes` their forms in the library.
+    """
+
+    who: ClassVar[str]
+    """The name of the search."""
+    nests: ClassVar[bool] = False
+    """Whether the library knows parameters that exist only inside a choice."""
+
+    parameters: Parameters
+    searched: tuple[Parameter, ...] = field(init=False)
+    axes: list[Any] = field(init=False)
+    _known: dict[int, TriedConfig] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.searched = varied(self.parameters.all)
+        if not self.nests:
+            _check_flat(self.searched, self.who)
+        self.axes = [self.axis(one) for one in self.searched]
+
+    @abstractmethod
+    def axis(self, parameter: Parameter) -> Any:
+        """A parameter in the library's form. Raises InvalidSearchSpace if it has none."""
+
+    @abstractmethod
+    def answer(self, query: Query) -> Assignment | str | None:
+        """As `Study.ask`; missing values are drawn at random."""
+
+    def ask(self, query: Query) -> Assignment | str | None:
+        answer = self.answer(query)
+        if answer is None or isinstance(answer, str):
+            return answer
+        whole = self.whole(answer, query.seed)
+        self.take(query, whole)
+        return whole
+
+    def take(self, query: Query, assignment: Assignment) -> None:
+        self._known[query.number] = TriedConfig(assignment=assignment)
+
+    def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
+        loss, *others = losses or (None,)
+        self._known[query.number] = TriedConfig(
+            assignment=assignment, loss=loss, others=tuple(others), is_failed=losses is None
+        )
+
+    @property
+    def tried(self) -> list[TriedConfig]:
+        """The configs in the order of the questions, whichever ended first."""
+        return [self._known[number] for number in sorted(self._known)]
+
+    @property
+    def running(self) -> list[Assignment]:
+        return [one.assignment for one in self.tried if one.loss is None and not one.is_failed]
+
+    def measured(self, *, with_running: bool = False) -> list[tuple[Assignment, float]]:
+        """Each config with its loss. Empty until one has succeeded.
+
+        A failure has the loss of the worst, so that a model avoids its neighbourhood. With
+        `with_running`, so has a running trial: the model then looks elsewhere (D. Ginsbourger, R.
+        Le Riche, L. Carraro, "Kriging is well-suited to parallelize optimization", 2010).
+        """
+        losses = [one.loss for one in self.tried if one.loss is not None]
+        if not losses:
+            return []
+        worst = max(losses)
+        return [
+            (one.assignment, worst if one.loss is None else one.loss)
+            for one in self.tried
+            if one.loss is not None or one.is_failed or with_running
+        ]
+
+    def by_point(
+        self, placed: Callable[[Parameter, Any], Any], *, with_running: bool = False
+    ) -> dict[tuple[Any, ...], float]:
+        """`measured`, with each config as a point of `placed` values.
+
+        Several configs on one point become one, with the mean of their losses, because a library
+        may refuse a repeated point.
+        """
+        found: dict[tuple[Any, ...], list[float]] = {}
+        for assignment, loss in self.measured(with_running=with_running):
+            point = tuple(placed(one, assignment[one.name]) for one in self.searched)
+            found.setdefault(point, []).append(loss)
+        return {point: fmean(losses) for point, losses in found.items()}
+
+    def whole(self, answer: Assignment, seed: int) -> Assignment:
+        """`answer` completed with parameters that are not searched, and rounded to allowed
+        values."""
+        drawn = self.parameters.complete(answer, random.Random(seed))
+        return self.parameters.fit(drawn, self.who)
+
+    def at_random(self, seed: int) -> Assignment:
+        return self.parameters.complete({}, random.Random(seed))
+
+
+def _check_flat(searched: Sequence[Parameter], who: str) -> None:
+    """Raises InvalidSearchSpace for a parameter that does not always exist."""
+    for parameter in searched:
+        if parameter.conditions:
+            name, number = parameter.conditions[-1]
+            raise InvalidSearchSpace(
+                f"{parameter.name} exists only if {name} is its category number {number}, "
+                f"which {who} does not support: move it out of the choice, or search with "
+                f"HyperOptSearch, AxSearch, NevergradSearch, OptunaSearch or TuneBOHB"
+            )
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Limit matrix libraries to one thread inside the block: for small matrices, several threads
+    mostly wait for each other.
+
+    With two cores that other processes used, too, a question to Ax took 1.1 s of one core instead
+    of 5.8.
+    """
+    from threadpoolctl import threadpool_limits
+
+    limited: AbstractContextManager[Any] = threadpool_limits(limits=1)
+    return limited
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """As `one_thread`, for torch."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
 
 _log = logging.getLogger(__name__)
 

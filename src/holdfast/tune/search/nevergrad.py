@@ -7,15 +7,21 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from holdfast.foreign import is_of
+from holdfast.compat.advice import is_of
 from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.cube import bounds, varied
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.trial.space import Categorical, Float, Integer, Normal, same
-from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal, Study
+from holdfast.tune.search.library import (
+    AssignmentCodec,
+    LibrarySearch,
+    Losses,
+    Query,
+    SearchGoal,
+    Study,
+)
 
 _NUMBER = "number"
 _OPTIMIZERS = "nevergrad.optimization.base"

@@ -12,7 +12,7 @@ from holdfast.global_numbers import seeded_numpy
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Same
 from holdfast.trial.values import unwrap_scalar
-from holdfast.tune.search.flat_parameters import nested
+from holdfast.tune.search.library import nested
 
 _WHAT = "an Instrumentation of keywords or a Dict, or an Array with a list of names as space"
 

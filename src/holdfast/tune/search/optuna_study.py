@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import optuna
@@ -16,8 +16,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment
-from holdfast.tune.search.optuna_space import Asks
-from holdfast.tune.search.study import Losses, Query, SearchGoal
+from holdfast.tune.search.library import Losses, Query, SearchGoal
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The user attribute that identifies a trial in a storage after a restore.
@@ -31,6 +30,20 @@ _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 # These samplers use only the parameters and values of trials, so a trial can be added as it is.
 # Others store notes in a trial when they suggest it, so they must suggest it again.
 _LOOK_AT_VALUES = frozenset({"RandomSampler", "TPESampler", "GPSampler", "BruteForceSampler"})
+
+
+class Asks(Protocol):
+    """Asks an Optuna trial for its parameters."""
+
+    @property
+    def asked(self) -> Mapping[str, str]:
+        """The distributions, as JSON, of those that no space defines."""
+
+    def ask(self, trial: Any) -> Assignment:
+        """The values of all parameters."""
+
+    def fixed(self, assignment: Assignment) -> dict[str, Any]:
+        """`assignment` in Optuna's values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

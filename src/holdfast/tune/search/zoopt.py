@@ -12,9 +12,13 @@ from holdfast.scheduler.searchers.cube import place, value_at
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, inside
 from holdfast.trial.space import Categorical, choice, is_grid, quniform, randint, uniform
-from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.rebuilt_study import RebuiltStudy
-from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal
+from holdfast.tune.search.library import (
+    AssignmentCodec,
+    LibrarySearch,
+    Query,
+    RebuiltStudy,
+    SearchGoal,
+)
 
 _DIGITS: Final = 10
 _FINEST: Final = 1e-9  # a step of this part of a range is none

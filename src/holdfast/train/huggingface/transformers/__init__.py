@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import Framework, lazy
 
 if TYPE_CHECKING:
-    from holdfast.train.huggingface.transformers.preparing import (
-        prepare_trainer as prepare_trainer,
-    )
-    from holdfast.train.huggingface.transformers.reporting import (
+    from holdfast.train.huggingface.transformers.loop import (
         TrainReportCallback as TrainReportCallback,
+    )
+    from holdfast.train.huggingface.transformers.loop import (
+        prepare_trainer as prepare_trainer,
     )
 
     RayTrainReportCallback = TrainReportCallback

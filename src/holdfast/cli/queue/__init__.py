@@ -1,1 +1,0 @@
-"""`holdfast queue`: experiments that run one after another."""

@@ -1,1 +1,0 @@
-"""Commands that steer a live run: stop, pause, resume, limit, add, note."""

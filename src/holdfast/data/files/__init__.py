@@ -1,1 +1,0 @@
-"""Files as sources of rows: `finding.py` has the base class, and one module each format."""
