@@ -9,28 +9,79 @@ first successor is being made, new workers wait for it (`_not_forked`).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
+from holdfast.late import Timer
 from holdfast.runtime import process_control
-from holdfast.runtime.deadlines import happens
 from holdfast.runtime.errors import LaunchFailed, WireError
-from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
 from holdfast.runtime.interpreter import absolute_pythonpath
-from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
-from holdfast.runtime.process_exits import EXIT_DEADLINE_S, still_there, survives
-from holdfast.runtime.stopped import Watched, is_stopped_now
-from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.launcher import (
+    NOTHING_SAID,
+    ExitCause,
+    Grant,
+    KernelKills,
+    Listener,
+    ending_of,
+)
+from holdfast.runtime.process_exits import (
+    EXIT_DEADLINE_S,
+    Watched,
+    is_stopped_now,
+    still_there,
+    survives,
+)
+from holdfast.runtime.tasks import TaskScope, happens
 from holdfast.runtime.usage.used import Spent, Used, read_spent
-from holdfast.runtime.warm.client import WarmClient
-from holdfast.runtime.warm.local_worker import LocalWorker
+from holdfast.runtime.warm.client import LocalWorker, WarmClient
 from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
-from holdfast.runtime.warm.pending_launches import ANSWER_S, PendingLaunches
 from holdfast.runtime.warm.sampling import Sampling
 from holdfast.runtime.warm.succession import Forker, Succession
 from holdfast.runtime.wire import Message
+
+# The time from an order to the question, and from the question to a kill without an answer.
+ANSWER_S = 60.0
+
+
+class PendingLaunches:
+    """The workers that were ordered and are not known to exist yet."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tokens = itertools.count(1)
+        self._asked: dict[int, Forker] = {}
+
+    def ordered(self, forker: Forker, has_started: Callable[[], bool]) -> None:
+        """`forker` has the order to fork a worker; `has_started()` says whether it exists."""
+        Timer(self._loop, ANSWER_S, partial(self._ask, forker, has_started))
+
+    def answered(self, token: int) -> None:
+        """The forker has answered, so it will report the worker later."""
+        self._asked.pop(token, None)
+
+    def _ask(self, forker: Forker, has_started: Callable[[], bool]) -> None:
+        if has_started() or not forker.is_open:
+            return
+        if forker.is_loading:
+            self.ordered(forker, has_started)
+            return
+        self.ask(forker)
+
+    def ask(self, forker: Forker) -> None:
+        """Send a question to `forker`, and kill it if it does not answer within `ANSWER_S`."""
+        token = next(self._tokens)
+        self._asked[token] = forker
+        forker.send(["ping", token])
+        Timer(self._loop, ANSWER_S, partial(self._judge, token))
+
+    def _judge(self, token: int) -> None:
+        if (forker := self._asked.pop(token, None)) is not None:
+            forker.kill(f"it did not answer for {ANSWER_S:g} s")
+
 
 _SPAWNS = "Forking is not safe ({reason}). Each worker starts a fresh interpreter, which is slower"
 

@@ -1,19 +1,185 @@
-"""Signals, process groups, names of processes, and the end of children with their parent."""
+"""What processes do to themselves and to others: signals, groups, titles, priority, shared locks,
+the end of children with their parent, and the buffers of C code."""
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+import ctypes
+import fcntl
+import json
 import os
 import signal
+import struct
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.names import printable
+
+# Linux allows one change of a session's priority per 100 ms, over all users.
+_PAUSE_S: Final = 0.11
+_TRIES: Final = 5
+# The number of the system call `sched_setattr`, which older C libraries lack.
+_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
+# size, policy, flags, nice, priority, slice in ns, deadline, period
+_ATTRIBUTES: Final = struct.Struct("<IIQiIQQQ")
+_LONGEST_SLICE_NS: Final = 100_000_000
+
+
+def give_way(nice: int, *, with_session: bool = True) -> None:
+    """Lower the priority of all threads of this process, and that of its session; each service has
+    its own session. A command that a person starts shares that of the shell, which must keep its
+    priority, as must what the shell starts next.
+
+    If Linux groups processes by session (`man 7 sched`, "The autogroup feature"), the nice value
+    of a process counts only within its session. As measured, a process with nice 10 got as much of
+    a core as one with nice 0 in another session, and a sixth when its session had nice 10, too.
+    """
+    own = os.nice(nice)  # on Linux that of this thread, and of those that it starts
+    if with_session:
+        _set_session(os.getpid(), own)
+    for thread in _threads():
+        with suppress(OSError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, thread, own)
+        _take_long_slices(own, thread)
+
+
+def hurry(pid: int) -> None:
+    """Give a process that gave way the priority of this one: from now on, somebody waits for it.
+
+    Linux lets anyone raise the priority of their sessions, but only a privileged process that of
+    processes. May block for half a second.
+    """
+    own = os.nice(0)
+    _set_session(pid, own)
+    with suppress(OSError):  # it is not allowed, or the process has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            os.setpriority(os.PRIO_PROCESS, int(thread), own)
+
+
+def _threads() -> list[int]:
+    """The numbers of this process's threads; 0, which means the caller, where they are unknown."""
+    try:
+        return [int(name) for name in os.listdir("/proc/self/task")]
+    except OSError:
+        return [0]
+
+
+def _take_long_slices(nice: int, thread: int) -> None:
+    """Ask for long time slices, so that processes with shorter slices preempt this one when they
+    wake up, from Linux 6.12 on (Documentation/scheduler/sched-eevdf.rst). Otherwise one report in
+    a hundred waited 3 ms, for the end of the slice of a tracker process on the same core.
+    """
+    number = _SETATTR.get(os.uname().machine)
+    policy = getattr(os, "SCHED_BATCH", None)
+    if number is None or policy is None:
+        return  # not Linux, or a processor whose number is not in the table
+    wanted = _ATTRIBUTES.pack(_ATTRIBUTES.size, policy, 0, nice, 0, _LONGEST_SLICE_NS, 0, 0)
+    # An error, as in a sandbox that forbids the call, is ignored.
+    ctypes.CDLL(None).syscall(ctypes.c_long(number), thread, wanted, 0)
+
+
+def children_give_way() -> None:
+    """Lower the sessions of this process's descendants that lead one; they inherit its nice
+    value."""
+    import psutil
+
+    nice = os.nice(0)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(OSError):  # it has ended
+            if os.getsid(child.pid) == child.pid:
+                _set_session(child.pid, nice)
+
+
+def _set_session(pid: int, nice: int) -> None:
+    for left in reversed(range(_TRIES)):
+        try:
+            Path(f"/proc/{pid}/autogroup").write_text(f"{nice}")
+        except BlockingIOError:
+            if left:
+                time.sleep(_PAUSE_S)
+        except OSError:  # the kernel does not support it, or denies it
+            return
+        else:
+            return
+
+
+_held: list[int] = []
+
+
+def hold(paths: Sequence[str]) -> None:
+    """Share the locks on these files until this process and its forks have ended.
+
+    The descriptors are opened anew: if user code closes one, other processes keep their locks.
+    Locks inherited from a parent are released. If another process holds an exclusive lock, the run
+    is over, and this process ends.
+    """
+    while _held:
+        os.close(_held.pop())
+    for path in paths:
+        _hold(path)
+
+
+def words(paths: Sequence[str]) -> str:
+    """The files as one argument of a command; `from_words` reads it."""
+    return json.dumps(list(paths))
+
+
+def from_words(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
+
+
+def _hold(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os._exit(1)
+    _held.append(descriptor)
+
+
+_IOLBF = 1  # in glibc, musl and macOS
+_STDOUT = {"linux": "stdout", "darwin": "__stdoutp"}
+
+
+class _Stdio(NamedTuple):
+    stdout: Any
+    setvbuf: Callable[..., int]
+    fflush: Callable[..., int]
+
+
+def write_each_line() -> None:
+    """Make C's stdout line-buffered; if it is a file, it is block-buffered by default."""
+    if (stdio := _stdio()) is not None:
+        stdio.setvbuf(stdio.stdout, None, _IOLBF, 0)
+
+
+def flush() -> None:
+    """Flush C's buffers. Otherwise each forked child would write their contents again."""
+    if (stdio := _stdio()) is not None:
+        stdio.fflush(None)
+
+
+@cache
+def _stdio() -> _Stdio | None:
+    """C's stdout and the functions for it; None if they are not found."""
+    import ctypes
+
+    try:
+        libc = ctypes.CDLL(None)
+        stdout = ctypes.c_void_p.in_dll(libc, _STDOUT[sys.platform])
+        libc.setvbuf.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t)
+        libc.fflush.argtypes = (ctypes.c_void_p,)
+        return _Stdio(stdout, libc.setvbuf, libc.fflush)
+    except (KeyError, OSError, AttributeError, ValueError):
+        return None
+
 
 # What the kernel keeps of a process's name.
 _NAME_BYTES = 15

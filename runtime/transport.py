@@ -1,13 +1,16 @@
-"""The worker's end of a connection: blocking calls on a socket."""
+"""Blocking calls on a socket: the end of a connection in a worker or a service."""
 
 from __future__ import annotations
 
 import os
 import select
 import socket
+import stat
+import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -142,3 +145,32 @@ def shut_down(fd: int, how: int) -> None:
     """Shut down the socket of a descriptor; calls of other threads for it return."""
     with suppress(OSError), socket.socket(fileno=os.dup(fd)) as sock:
         sock.shutdown(how)
+
+
+_DIES_WITHIN_S = 1.0
+
+
+def remove_left(paths: Sequence[str], controller: int) -> None:
+    """Remove the sockets at these paths if the process with the pid `controller`, this one's
+    parent, has died. Anything else there stays."""
+    if not _has_died(controller):
+        return
+    for path in paths:
+        with suppress(OSError):  # it is gone already, or its folder is
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                os.unlink(path)
+
+
+def _has_died(pid: int) -> bool:
+    """Whether a process is dead. Its connections end a moment before itself."""
+    if sys.platform == "linux":
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return True
+        try:
+            return readable(descriptor, _DIES_WITHIN_S)
+        finally:
+            os.close(descriptor)
+    else:
+        return os.getppid() != pid

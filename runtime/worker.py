@@ -7,7 +7,9 @@ import atexit
 import gc
 import io
 import os
+import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 import weakref
@@ -15,9 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import IO, Any, NoReturn, Protocol
 
+from holdfast import started_by_import
 from holdfast.dataclass import dataclass
-from holdfast.forked import exit_status
-from holdfast.runtime import c_stdio, learning
+from holdfast.forked import children_end_here, exit_status
+from holdfast.runtime import learning, process_control
+from holdfast.runtime.interpreter import python_command
+from holdfast.runtime.process_control import from_words, hold, words
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
@@ -73,7 +78,7 @@ def flush_open_files() -> OpenFiles:
     """
     files = _find_open_files()
     _flush(files)
-    c_stdio.flush()
+    process_control.flush()
     streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
     # A worker flushes the standard streams in any case; flushing them twice would take 0.1 ms.
     standard = [*streams, *gc.get_referents(*streams)]
@@ -139,7 +144,7 @@ def _end(status: int, open_files: OpenFiles) -> NoReturn:
         files = _find_open_files()
         files += [file for ref in open_files if (file := ref())]
         _flush(files)
-        c_stdio.flush()
+        process_control.flush()
     finally:
         os._exit(status)
 
@@ -164,3 +169,47 @@ def _flush(files: Iterable[IO[Any]]) -> None:
             # It is closed, the disk is full, or the user has replaced the stream by None or by an
             # object that may raise anything.
             continue
+
+
+class FreshInterpreters:
+    """Starts workers of `entry` (`module:attribute`), which get `payload` through a file."""
+
+    def __init__(
+        self, entry: str, payload: bytes, inherited: Sequence[int], held: Sequence[str]
+    ) -> None:
+        self._entry = entry
+        self._inherited = inherited
+        self._held = held
+        self._payload = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as we are
+        self._payload.write(payload)
+        self._payload.flush()
+
+    def start(self, fd: int) -> int:
+        """Start a worker that uses the socket `fd` and leads a process group. Returns its pid.
+
+        Raises OSError.
+        """
+        payload = self._payload.fileno()
+        command = python_command(
+            "holdfast.runtime.worker:main_fresh",
+            [self._entry, str(fd), str(payload), str(os.getpid()), words(self._held)],
+        )
+        process = subprocess.Popen(
+            command, pass_fds=(fd, payload, *self._inherited), process_group=0
+        )
+        process.returncode = 0  # the warm parent reaps it like every worker
+        return process.pid
+
+
+def main_fresh() -> NoReturn:
+    """Main function of a worker in a fresh interpreter."""
+    name, fd, payload, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    process_control.die_with_parent(parent)
+    started_by_import.refuse_from_now_on()
+    hold(from_words(sys.argv[5]))
+    process_control.adopt_orphans()
+    # The environment is the warm parent's, including its limits for threads.
+    entry = find_entry(name)
+    with children_end_here():
+        entry.prepare(os.pread(payload, os.fstat(payload).st_size, 0))
+    be_worker(entry, fd)

@@ -6,7 +6,7 @@ from functools import partial
 
 from benchmarks.measure import OURS, Bench, finish, script
 from benchmarks.rows import Goal, Row
-from holdfast.runtime.fleet.settings import FleetSettings
+from holdfast.runtime.fleet.facts import FleetSettings
 
 _LOOP_S = 0.5
 

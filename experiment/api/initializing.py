@@ -14,8 +14,14 @@ from holdfast.compat.advice import explains_call
 from holdfast.experiment.api.context import this_machine
 from holdfast.experiment.control import machine_resources
 from holdfast.experiment.control.machine_resources import MachineResources
-from holdfast.experiment.nodes.cluster_config import CLUSTERS, Cluster, Ray, Slurm
-from holdfast.experiment.nodes.cluster_uri import AUTO, cluster_of_uri
+from holdfast.experiment.nodes.cluster_config import (
+    AUTO,
+    CLUSTERS,
+    Cluster,
+    Ray,
+    Slurm,
+    cluster_of_uri,
+)
 from holdfast.experiment.worker.script import located
 from holdfast.runtime.fleet.facts import detect_total, gpu_names_of
 from holdfast.trial.config import runtime_env_of

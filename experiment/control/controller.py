@@ -31,7 +31,7 @@ from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.pool import RunResources, WorkerPool
-from holdfast.runtime.fleet.host import NodeFacts
+from holdfast.runtime.fleet.facts import NodeFacts
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import (

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.nodes.cluster_config import Cluster
-from holdfast.experiment.nodes.cluster_uri import cluster_of_uri
+from holdfast.experiment.nodes.cluster_config import Cluster, cluster_of_uri
 from holdfast.runtime.fleet.facts import detect_total, gpu_names_of
 from holdfast.trial.config import RuntimeEnv
 

@@ -47,7 +47,7 @@ from holdfast.experiment.worker.script import Script
 from holdfast.forked import end_child
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.local_launcher import LocalLauncher
-from holdfast.runtime.stopped import StoppedWatch
+from holdfast.runtime.process_exits import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, StopperAnswered

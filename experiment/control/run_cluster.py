@@ -1,4 +1,5 @@
-"""The cluster of a run: its fleet, what the nodes get before the first trial, and their number."""
+"""The cluster of a run: its fleet, what the nodes get before the first trial, their number, and
+the events that follow from what the fleet reports."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
@@ -16,7 +17,6 @@ from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer
-from holdfast.experiment.control.run_nodes import NodeChanges, RunNodes
 from holdfast.experiment.control.services import keeper_settings
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.folder.settings import SHARE
@@ -25,20 +25,175 @@ from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules, size_text
 from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.experiment.records.journal import wall_time
+from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.experiment.worker.train_loop import LOOPBACK
-from holdfast.runtime.deadlines import happens
+from holdfast.runtime.errors import WireError
 from holdfast.runtime.fleet.delivery import SharedFile
-from holdfast.runtime.fleet.facts import node_ip
-from holdfast.runtime.objects.object_folder import TemporaryFolder
-from holdfast.runtime.tasks import TaskScope
-from holdfast.scheduler.events import NodeLeaving, NodesSettled
+from holdfast.runtime.fleet.facts import GIVEN_BACK, NodeFacts, node_ip
+from holdfast.runtime.objects import TemporaryFolder
+from holdfast.runtime.tasks import TaskScope, happens
+from holdfast.runtime.wire import Message
+from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft, NodesSettled
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import Demand, demand
 from holdfast.syncer.files import threads
 
 if TYPE_CHECKING:
     from holdfast.runtime.fleet.fleet import Fleet
+
+
+class NodeListener(Protocol):
+    """What the run does with its nodes once it has begun."""
+
+    def post(self, event: Event) -> None: ...
+
+    def on_kept(self, node: str, message: Message) -> None:
+        """An answer of the keeper of this node."""
+
+    def on_node(self, facts: NodeFacts) -> None:
+        """A node has joined; called before the event."""
+
+    def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
+        """A node will be taken away; called after the event."""
+
+    def on_node_lost(self, node: str, cause: str) -> None:
+        """A node is gone; called after the event."""
+
+    def on_no_node_left(self, why: str) -> None:
+        """There is no node any more, and there will be none."""
+
+
+class RunNodes:
+    """The owner of the run's fleet.
+
+    Nodes join while the code is still being loaded, before the journal has its first record. Their
+    events wait for `begin`.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """`tell` shows a warning."""
+        self.facts: dict[str, NodeFacts] = {}
+        # What the engine waits for; "" for nothing.
+        self.waiting = ""
+        # Set when it waits for something else, and when it begins.
+        self.news = asyncio.Event()
+        self._tell = tell
+        self._listener: NodeListener | None = None
+        self._early: list[Callable[[NodeListener], None]] = []
+
+    def begin(self, listener: NodeListener) -> None:
+        """Pass on what has happened so far, and from now on everything at once."""
+        self._listener = listener
+        for act in self._early:
+            act(listener)
+        self._early.clear()
+        self.news.set()
+
+    # -- what the fleet reports -----------------------------------------------------------------
+
+    def node_joined(self, node: NodeFacts) -> None:
+        self.facts[node.name] = node
+        self._pass_on(lambda listener: _join(listener, node))
+
+    def node_leaving(self, name: str, seconds: float, why: str) -> None:
+        event = NodeLeaving(node=name, seconds=seconds, why=why)
+        self._pass_on(lambda listener: _post_leaving(listener, event))
+
+    def node_left(self, name: str, cause: str) -> None:
+        self._pass_on(lambda listener: _leave(listener, name, cause))
+
+    def no_node_left(self, why: str) -> None:
+        self._pass_on(lambda listener: listener.on_no_node_left(why))
+
+    def on_kept(self, name: str, message: Message) -> None:
+        self._pass_on(lambda listener: _hear(listener, name, message))
+
+    def waits(self, text: str) -> None:
+        self.waiting = text
+        self.news.set()
+
+    def tell(self, text: str) -> None:
+        self._tell(text)
+
+    def _pass_on(self, act: Callable[[NodeListener], None]) -> None:
+        if self._listener is None:
+            self._early.append(act)
+        else:
+            act(self._listener)
+
+
+def _join(listener: NodeListener, node: NodeFacts) -> None:
+    listener.on_node(node)
+    joined = NodeJoined(
+        node=node.name,
+        resources=node.resources,
+        hostname=node.hostname,
+        address=node.address,
+        kind=node.kind,
+    )
+    listener.post(joined)
+
+
+def _post_leaving(listener: NodeListener, event: NodeLeaving) -> None:
+    listener.post(event)
+    listener.on_node_leaving(event.node, event.seconds or 0.0, event.why)
+
+
+def _hear(listener: NodeListener, name: str, message: Message) -> None:
+    """Raises WireError, which ends the connection to the node."""
+    try:
+        listener.on_kept(name, message)
+    except ValueError as error:
+        raise WireError(str(error)) from error
+
+
+def _leave(listener: NodeListener, name: str, cause: str) -> None:
+    listener.post(NodeLeft(node=name, cause=cause))
+    listener.on_node_lost(name, cause)
+
+
+class NodeChanges:
+    """What a run that has begun does with its nodes: a `NodeListener`."""
+
+    def __init__(self, controller: Controller, uploads: Uploads) -> None:
+        self.controller, self._uploads = controller, uploads
+
+    def post(self, event: Event) -> None:
+        self.controller.post(event)
+
+    def on_kept(self, node: str, message: Message) -> None:
+        """Raises ValueError if no keeper sends this."""
+        self._uploads.routes.on_kept(node, message)
+
+    def on_node(self, facts: NodeFacts) -> None:
+        self._uploads.routes.node_joined(facts.name)
+        self.controller.pool.node_joined(facts)
+
+    def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
+        if seconds:  # else its loss follows at once
+            self.controller.warn(f"node {node} leaves in {seconds:g} s: {why}")
+        self._uploads.routes.node_leaving(node)
+
+    def on_node_lost(self, node: str, cause: str) -> None:
+        """The workers and files on it are gone, too."""
+        controller = self.controller
+        if cause == GIVEN_BACK:
+            controller.warn(f"node {node} was given back: it had no work", "info")
+        else:
+            controller.warn(f"node {node} is lost: {cause}")
+        self._uploads.routes.node_left(node)
+        controller.pool.node_left(node)
+        # Trials wait for an answer about each of them, also where an upload had failed.
+        for trial in list(controller.machine.trials.values()):
+            for record in trial.checkpoints:
+                if record.node == node and not record.committed:
+                    self._uploads.commit(trial.spec, record)
+
+    def on_no_node_left(self, why: str) -> None:
+        """Trials would wait forever."""
+        self.controller.end_with(f"no node is left, and the cluster supplies no more: {why}")
+
 
 _BEATS_S = 5.0
 # An engine gives a host so long to answer.
@@ -107,8 +262,8 @@ class RunCluster:
 def _open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: TaskScope) -> Fleet:
     """The launcher of a run on a cluster. No node has the name of an earlier one."""
     # Only here: a run on one machine starts without them.
+    from holdfast.runtime.fleet.facts import FleetSettings, Shared
     from holdfast.runtime.fleet.fleet import Fleet
-    from holdfast.runtime.fleet.settings import FleetSettings, Shared
 
     fleet = Fleet(
         engine.make(tasks),

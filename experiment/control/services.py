@@ -30,10 +30,8 @@ from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
 from holdfast.names import listed
 from holdfast.runtime.process_control import Title
-from holdfast.runtime.process_exits import still_there, survives
-from holdfast.runtime.restarting_service import RestartingService
-from holdfast.runtime.service import BackgroundService, Service, ThreadService
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.process_exits import Watched, still_there, survives
+from holdfast.runtime.service import BackgroundService, RestartingService, Service, ThreadService
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.artifacts.settings import UploaderSettings

@@ -22,7 +22,7 @@ from holdfast.experiment.records.recovery import Fold, subject_of
 from holdfast.experiment.records.rows import columns_of, newest_row
 from holdfast.experiment.worker.failures import failure_of
 from holdfast.forked import children_end_here
-from holdfast.runtime.deadlines import first_of
+from holdfast.runtime.tasks import first_of
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import (
     Event,

@@ -31,9 +31,8 @@ from holdfast.forked import children_end_here
 from holdfast.late import is_late
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
-from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Listener
+from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.trial_count import made_by_search

@@ -2,7 +2,7 @@
 
 Some are read elsewhere too, where no run exists or this room is out of reach: `RAY_STORAGE` and
 `RAY_AIR_LOCAL_CACHE_DIR` by `syncer/stores/location.py` and the completion of the command,
-`HOLDFAST_OBJECTS_DIR` by `runtime/objects/object_folder.py`, and `HOLDFAST_DISK_DEADLINE_S` by
+`HOLDFAST_OBJECTS_DIR` by `runtime/objects.py`, and `HOLDFAST_DISK_DEADLINE_S` by
 processes that inherit it (`syncer/files/durable.py`). docs/layout.md lists them all.
 """
 

@@ -10,11 +10,10 @@ import uvloop
 
 from holdfast.runtime.engines.started import UNHEARD, UNREACHED
 from holdfast.runtime.errors import RuntimeFault, Unheard
-from holdfast.runtime.fleet.agent import run_agent
-from holdfast.runtime.fleet.calling import NotReached, call, read_invitation
+from holdfast.runtime.fleet.agent import MakeService, run_agent
 from holdfast.runtime.fleet.facts import HostFacts, detect_total, gpu_names_of, own_address
+from holdfast.runtime.fleet.handshake import NotReached, call, read_invitation
 from holdfast.runtime.fleet.scratch import scratch_folder
-from holdfast.runtime.fleet.service import MakeService
 from holdfast.syncer.files import threads
 
 # Where an agent makes its scratch folder; the folder for temporary files without it.

@@ -28,7 +28,7 @@ from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from holdfast.runtime.engines.seated import Times
+    from holdfast.runtime.engines.command_engine import Times
     from holdfast.runtime.engines.slurm.allocation import Allocation
 
 # More nodes than any cluster has: those of one that runs already are all used.
@@ -125,7 +125,7 @@ def _local(
     gpu_names: Sequence[str],
     environ: Mapping[str, str],
 ) -> Engine:
-    from holdfast.runtime.engines.local import LocalEngine
+    from holdfast.runtime.engines.command_engine import LocalEngine
 
     given = cluster.resources()
     _, agents = span_of(cluster.agents)
@@ -146,7 +146,7 @@ def _local(
 
 
 def _dask(cluster: Dask) -> Engine:
-    from holdfast.runtime.engines.dask import DaskEngine
+    from holdfast.runtime.engines.client_engine import DaskEngine
 
     try:
         return DaskEngine(
@@ -164,7 +164,7 @@ def _dask(cluster: Dask) -> Engine:
 def _ray(cluster: Ray) -> Engine:
     """Agents reserve CPUs and GPUs in Ray, if the user names them. Ray may not know the names of
     custom resources."""
-    from holdfast.runtime.engines.ray import RayEngine
+    from holdfast.runtime.engines.client_engine import RayEngine
 
     offers = cluster.resources()
     return RayEngine(
@@ -179,7 +179,7 @@ def _ray(cluster: Ray) -> Engine:
 
 
 def _times(terms: NodeTerms) -> Times:
-    from holdfast.runtime.engines.seated import Times
+    from holdfast.runtime.engines.command_engine import Times
 
     return Times(answer_s=terms.start_s)
 
@@ -241,8 +241,8 @@ def _slurm_steps(
 
 
 def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
+    from holdfast.runtime.engines.slurm.commands import SlurmTerms
     from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
-    from holdfast.runtime.engines.slurm.terms import SlurmTerms
 
     if cluster.nodes is None:
         raise InvalidConfig("Slurm(...): say how many nodes: nodes=4, or nodes=(1, 4)")

@@ -17,9 +17,8 @@ from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.runtime.fleet.scratch import keep
 from holdfast.runtime.process_control import Title
-from holdfast.runtime.restarting_service import RestartingService
-from holdfast.runtime.service import Service
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.process_exits import Watched
+from holdfast.runtime.service import RestartingService, Service
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Decoder, Message, encode
 

@@ -22,7 +22,7 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.wording import cause, short_of_room, user_frame
 from holdfast.experiment.records.journal import wall_time
-from holdfast.runtime.exit_cause import short_cause
+from holdfast.runtime.launcher import short_cause
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import search_text
 from holdfast.scheduler.trial_count import not_created

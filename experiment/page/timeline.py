@@ -11,7 +11,7 @@ from holdfast.experiment.page.history import History
 from holdfast.experiment.page.raw_records import text_of
 from holdfast.experiment.page.values import LONG, shortened
 from holdfast.names import listed
-from holdfast.runtime.exit_cause import short_cause
+from holdfast.runtime.launcher import short_cause
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import number, short_name

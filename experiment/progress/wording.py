@@ -19,7 +19,7 @@ from holdfast.experiment.progress.summary import (
     TrialRow,
 )
 from holdfast.names import listed
-from holdfast.runtime.exit_cause import short_cause
+from holdfast.runtime.launcher import short_cause
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, StopperAnswered
 from holdfast.scheduler.failing import budget_of, limit_of, wait_s

@@ -11,9 +11,8 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.connection import serve
 from holdfast.experiment.projector.leftovers import remove_leftovers
 from holdfast.experiment.projector.projector import ProjectorSettings
-from holdfast.runtime.priority import give_way
-from holdfast.runtime.transport import Channel
-from holdfast.runtime.warm.left_sockets import remove_left
+from holdfast.runtime.process_control import give_way
+from holdfast.runtime.transport import Channel, remove_left
 from holdfast.syncer.files.durable import wait_at_most
 from holdfast.syncer.uploader.lock import LockLost, check_ownership
 

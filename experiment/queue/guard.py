@@ -20,9 +20,8 @@ from contextlib import suppress
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime import process_control
-from holdfast.runtime.holding import hold
 from holdfast.runtime.orphans import Orphans, children
-from holdfast.runtime.process_control import Title
+from holdfast.runtime.process_control import Title, hold
 from holdfast.schema import decode, to_fields
 
 # The time that the command of a runner that was killed has to end; its trials save what they have.

@@ -11,11 +11,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from holdfast.runtime import priority
-from holdfast.runtime.deadlines import first_of
-from holdfast.runtime.restarting_service import RestartingService
-from holdfast.runtime.stopped import Watched
-from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime import process_control
+from holdfast.runtime.process_exits import Watched
+from holdfast.runtime.service import RestartingService
+from holdfast.runtime.tasks import TaskScope, first_of
 from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files import threads
@@ -312,7 +311,7 @@ class JournalWriter:
         self._on_progress = progress
         self._finishing = True
         self.resend_state()
-        threads.begin(partial(priority.hurry, self._projector.pid))
+        threads.begin(partial(process_control.hurry, self._projector.pid))
         done, ended = self._is_written, self._projector.ended
         used_s, looks = self._projector.cpu_time_s, 0
         while not (done.done() or ended.done()):

@@ -21,7 +21,7 @@ from holdfast.experiment.trackers.delivery_loop import BatchOutcome, DeliveryLoo
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.tracker import Told, TrackedTrial, Tracker
 from holdfast.forked import children_end_here
-from holdfast.runtime.priority import children_give_way, give_way
+from holdfast.runtime.process_control import children_give_way, give_way
 from holdfast.runtime.transport import Channel
 from holdfast.text.errors import named
 

@@ -16,11 +16,9 @@ from holdfast.experiment.trackers.delivery import Account, Mark, decode_accounts
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.user_objects.pickling import dumps
-from holdfast.runtime.deadlines import first_of
-from holdfast.runtime.restarting_service import RestartingService
-from holdfast.runtime.service import BackgroundService
-from holdfast.runtime.stopped import Watched
-from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.process_exits import Watched
+from holdfast.runtime.service import BackgroundService, RestartingService
+from holdfast.runtime.tasks import TaskScope, first_of
 from holdfast.runtime.wire import Message
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.journal.journal import Position

@@ -17,9 +17,9 @@ from holdfast.experiment.uploads.keeper_routes import KeeperRoutes
 from holdfast.experiment.uploads.node_keepers import NodeKeepers, NodeTransport
 from holdfast.experiment.uploads.publishing import Publishing
 from holdfast.experiment.uploads.waiting import Caller, WaitingCheckpoints
-from holdfast.runtime.deadlines import first_of
-from holdfast.runtime.restarting_service import RestartingService
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.process_exits import Watched
+from holdfast.runtime.service import RestartingService
+from holdfast.runtime.tasks import first_of
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.durable import boot_id

@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any, ClassVar, Final
 
 from holdfast.forked import children_end_here
-from holdfast.runtime.objects.mapped import pickled
+from holdfast.runtime.objects import pickled
 from holdfast.text.errors import named
 from holdfast.trial.errors import TuneError
 from holdfast.trial.values import Opaque, Path, fold_values, key_name, replace_leaves

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.experiment.worker.metrics import sendable
 from holdfast.experiment.worker.session import Session
-from holdfast.runtime.fleet.settings import NODE_DIR
+from holdfast.runtime.fleet.facts import NODE_DIR
 from holdfast.text.errors import message_of, traceback_of, type_name
 from holdfast.trial.errors import Failure, FailureKind, TuneError
 from holdfast.trial.metrics import names_text, near_text

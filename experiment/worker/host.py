@@ -32,10 +32,9 @@ from holdfast.experiment.worker.session import Session, TrialStopped, fails_noth
 from holdfast.experiment.worker.trainables import Trainable, check_has_run, exports_of, start_of
 from holdfast.forked import children_end_here
 from holdfast.plain_numbers import is_number, plain_number
-from holdfast.runtime import process_control, threads
+from holdfast.runtime import interpreter, process_control
 from holdfast.runtime.fleet.delivery import OBJECTS
-from holdfast.runtime.fleet.facts import node_ip
-from holdfast.runtime.fleet.settings import NODE_DIR
+from holdfast.runtime.fleet.facts import NODE_DIR, node_ip
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
@@ -341,15 +340,15 @@ def trial_environment(session: Session) -> Iterator[OutputCapture]:
     job, assignment = session.job, session.assignment
     capture = OutputCapture(session)
     if job.capture:
-        threads.widen_loaded_pools(_release_limits(assignment.cpus))
+        interpreter.widen_loaded_pools(_release_limits(assignment.cpus))
         if assignment.sets_gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(assignment.gpus)
-        threads.reseed_libraries()
+        interpreter.reseed_libraries()
         capture.open()
     if job.chdir:
         os.chdir(session.folder)
     try:
-        with threads.changed(os.environ, {ORIGIN: job.working_dir}):
+        with interpreter.changed(os.environ, {ORIGIN: job.working_dir}):
             yield capture
     finally:
         if job.chdir:
@@ -361,7 +360,7 @@ def trial_environment(session: Session) -> Iterator[OutputCapture]:
 def _release_limits(cpus: float) -> int:
     """Set the limits of thread pools in the environment of this process for this many CPUs, unless
     they are those already. Returns the number of threads for loaded libraries."""
-    return threads.release_limits(os.environ, cpus)
+    return interpreter.release_limits(os.environ, cpus)
 
 
 HOST = TrialHost()

@@ -18,7 +18,7 @@ from typing import Any, Final, overload
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of, pickled_size
 from holdfast.forked import close_in_children
-from holdfast.runtime.objects import mapped, object_folder
+from holdfast.runtime import objects
 from holdfast.syncer.files.durable import boot_id
 from holdfast.trial.errors import TuneError
 from holdfast.trial.space import Categorical, grid_values
@@ -82,9 +82,9 @@ class _OwnObjects:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._object_folder: object_folder.ObjectFolder | None = None
+        self._object_folder: objects.ObjectFolder | None = None
 
-    def put(self, name: str, value: mapped.Pickled) -> str:
+    def put(self, name: str, value: objects.Pickled) -> str:
         with self._lock:
             if self._object_folder is None:
                 self._begin()
@@ -99,8 +99,8 @@ class _OwnObjects:
                 atexit.unregister(self.close)
 
     def _begin(self) -> None:
-        object_folder.remove_abandoned(os.environ)
-        self._object_folder = object_folder.ObjectFolder(os.environ)
+        objects.remove_abandoned(os.environ)
+        self._object_folder = objects.ObjectFolder(os.environ)
         atexit.register(self.close)
         close_in_children(self)
 
@@ -128,7 +128,7 @@ def put(value: Any) -> ObjectRef:
     if isinstance(value, ObjectRef):
         raise TypeError(f"{value!r} is already a reference: pass it on as it is")
     try:
-        pickled = mapped.pickled(value)
+        pickled = objects.pickled(value)
     except Exception as error:  # a user's __reduce__ may raise anything
         part, culprit = culprit_of(value, "the value")
         raise NotPicklable(
@@ -138,16 +138,16 @@ def put(value: Any) -> ObjectRef:
         ) from error
     try:
         return _stored(value, pickled)
-    except object_folder.NoRoom as error:
+    except objects.NoRoom as error:
         raise ObjectStoreFull(
             error.errno,
             f"put() has no room for this {type(value).__qualname__}: {error.strerror}. Let "
-            f"{object_folder.FOLDER} name a folder with more room, or let holdfast.shutdown() "
+            f"{objects.FOLDER} name a folder with more room, or let holdfast.shutdown() "
             f"remove what was put before",
         ) from error
 
 
-def _stored(value: Any, pickled: mapped.Pickled) -> ObjectRef:
+def _stored(value: Any, pickled: objects.Pickled) -> ObjectRef:
     """A reference to the value, in a new file. Raises OSError."""
     import secrets
 
@@ -187,10 +187,10 @@ def get(object_refs: ObjectRef | list[ObjectRef], *, timeout: float | None = Non
 
 def _read(ref: ObjectRef, *, is_own: bool = False) -> Any:
     try:
-        return mapped.read(_path_here(ref), is_own=is_own)
+        return objects.read(_path_here(ref), is_own=is_own)
     except FileNotFoundError as error:
         raise ObjectLost(_why_lost(ref)) from error
-    except (OSError, mapped.BadObject) as error:
+    except (OSError, objects.BadObject) as error:
         raise ObjectLost(f"{ref!r} cannot be read: {error}. {_ADVICE}") from error
 
 
@@ -221,8 +221,8 @@ class Parameters(dict[str, Any]):
         known = self._refs.get(name)
         if known is None or not os.path.exists(known.path):
             try:
-                self._refs[name] = _stored(self[name], mapped.pickled(self[name]))
-            except object_folder.NoRoom:
+                self._refs[name] = _stored(self[name], objects.pickled(self[name]))
+            except objects.NoRoom:
                 return None
         return self._refs[name]
 
@@ -256,7 +256,7 @@ def free_all() -> None:
 
 def remove_abandoned() -> None:
     """Remove the objects of processes that were killed."""
-    object_folder.remove_abandoned(os.environ)
+    objects.remove_abandoned(os.environ)
 
 
 _ADVICE = (

@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 from holdfast.experiment.worker.session import LONGEST_LINE, Session
-from holdfast.runtime import c_stdio, process_control
+from holdfast.runtime import process_control
 from holdfast.syncer.files.tree import regular_descriptor
 
 
@@ -38,7 +38,7 @@ class OutputCapture:
         # action of the signal then ends it.
         faulthandler.enable(2)
         faulthandler.register(process_control.DUMP, 2, all_threads=True, chain=True)
-        c_stdio.write_each_line()
+        process_control.write_each_line()
         self._streams = [self._open_stream(fd, name) for fd, name in _STREAMS.items()]
         _live[:] = self._streams
         _follow_forks()
@@ -51,7 +51,7 @@ class OutputCapture:
         for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
             with suppress(Exception):
                 getattr(sys, name).flush()
-        c_stdio.flush()
+        process_control.flush()
         for printed in self._streams:
             printed.finish()
 

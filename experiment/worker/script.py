@@ -19,8 +19,7 @@ from typing import Any, NoReturn
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import SCRIPT
 from holdfast.runtime.fleet.delivery import DIRECTORY, MODULES
-from holdfast.runtime.interpreter import absolute_pythonpath
-from holdfast.runtime.threads import changed
+from holdfast.runtime.interpreter import absolute_pythonpath, changed
 from holdfast.trial.config import RuntimeEnv
 from holdfast.trial.errors import InvalidConfig
 

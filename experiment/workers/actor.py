@@ -20,8 +20,7 @@ from holdfast.experiment.workers.hosts import ActorHost, WorkerTimeouts
 from holdfast.late import Timer, is_late
 from holdfast.names import shown
 from holdfast.runtime import process_control
-from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import Grant, WorkerHandle
+from holdfast.runtime.launcher import ExitCause, Grant, WorkerHandle
 from holdfast.runtime.learning import checked
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message

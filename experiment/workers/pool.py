@@ -29,8 +29,7 @@ from holdfast.experiment.workers.start_checkpoints import (
     StartCheckpoints,
     setup_failure,
 )
-from holdfast.runtime.fleet.facts import own_address
-from holdfast.runtime.fleet.host import NodeFacts
+from holdfast.runtime.fleet.facts import NodeFacts, own_address
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt, Verdict
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed

@@ -17,7 +17,7 @@ from typing import IO
 from holdfast.names import printable
 from holdfast.runtime import process_control
 from holdfast.runtime.engines import bound, started
-from holdfast.runtime.exit_cause import describe_code
+from holdfast.runtime.launcher import describe_code
 
 AGENT = "holdfast.agent"
 _CHUNK_BYTES = 1 << 16

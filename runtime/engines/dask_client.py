@@ -10,11 +10,10 @@ from io import BytesIO
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime.deadlines import happens
 from holdfast.runtime.engines.agent_job import Ending
-from holdfast.runtime.engines.client_side import CALL_S, Refusal, Tell
+from holdfast.runtime.engines.client_side import CALL_S, Refusal, Tell, refusal, remedy
 from holdfast.runtime.engines.client_side import serve as serve_cluster
-from holdfast.runtime.engines.dask_address import refusal, remedy
+from holdfast.runtime.tasks import happens
 from holdfast.runtime.transport import Channel
 from holdfast.text.errors import named
 

@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Any
 
 from holdfast.runtime.engines.agent_job import JOBS, AgentJob
-from holdfast.runtime.threads import LIMITS
+from holdfast.runtime.interpreter import LIMITS
 from holdfast.text.errors import named
 
 

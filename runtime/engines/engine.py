@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.process_exits import Watched
 
 # The variable by which an engine says how many seconds an agent has after SIGTERM.
 LEAVES_IN_S = "HOLDFAST_LEAVES_IN_S"

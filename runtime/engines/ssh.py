@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines import started
-from holdfast.runtime.engines.agent_process import Job
+from holdfast.runtime.engines.command_engine import Job, SeatedEngine, Times
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind
-from holdfast.runtime.engines.seated import SeatedEngine, Times
-from holdfast.runtime.engines.seats import Seat
+from holdfast.runtime.engines.supply import Seat
 
 KIND = "ssh"
 # A user, and a name or an address that cannot be taken for an option or for shell code.

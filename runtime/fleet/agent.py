@@ -14,28 +14,56 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.compat import ray_path
 from holdfast.runtime.engines.engine import LEAVES_IN_S
 from holdfast.runtime.errors import LaunchFailed, RuntimeFault, Unheard, WireError
-from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.fleet.admission import python_version
-from holdfast.runtime.fleet.calling import StdioCall, TlsCall
 from holdfast.runtime.fleet.delivery import Delivered, InThread, at_once
-from holdfast.runtime.fleet.facts import HostFacts, boot_id, disk_free_bytes, memory_bytes
-from holdfast.runtime.fleet.link import Link
-from holdfast.runtime.fleet.service import MakeService, NodeService
-from holdfast.runtime.fleet.settings import NODE_DIR, PROTOCOL
-from holdfast.runtime.fleet.tickets import Invited
-from holdfast.runtime.fleet.watch import end_if_silent
-from holdfast.runtime.launcher import Grant, WorkerHandle
+from holdfast.runtime.fleet.facts import (
+    NODE_DIR,
+    PROTOCOL,
+    HostFacts,
+    boot_id,
+    disk_free_bytes,
+    memory_bytes,
+)
+from holdfast.runtime.fleet.handshake import Invited, StdioCall, TlsCall, python_version
+from holdfast.runtime.fleet.link import Link, end_if_silent
+from holdfast.runtime.launcher import ExitCause, Grant, WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
-from holdfast.runtime.stopped import StoppedWatch, Watched
-from holdfast.runtime.tasks import RunTasks
+from holdfast.runtime.process_exits import StoppedWatch, Watched
+from holdfast.runtime.tasks import RunTasks, TaskScope
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.version import VERSION
+
+
+class NodeService(Protocol):
+    """Called on the agent's loop. It answers through the function that it was made with."""
+
+    def load(self, settings: bytes) -> None:
+        """Called once, before the first order. `settings` come from the controller, unchanged."""
+
+    def order(self, message: Message) -> None: ...
+
+    def processes(self) -> Sequence[Watched]:
+        """Its processes that are alive."""
+
+    def kill(self) -> None:
+        """Kill its processes, without waiting."""
+
+    async def gone(self) -> None:
+        """Wait for processes that were killed: one may still be in a call that writes a file."""
+
+    async def close(self, deadline_s: float) -> None:
+        """Finish what was ordered, for at most `deadline_s` seconds, and end."""
+
+
+# Makes the service of an agent from: the tasks of the agent, its scratch folder, and the function
+# that sends an answer to the controller.
+MakeService = Callable[[TaskScope, str, Callable[[Message], None]], NodeService]
+
 
 # The time that a node has after SIGTERM, if its engine does not say.
 _LEAVES_IN_S = 30.0

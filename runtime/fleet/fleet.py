@@ -6,30 +6,234 @@ Only a node's connection and its lease decide whether the node is lost; the engi
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, assert_never
 
 from holdfast.late import LATE_S
-from holdfast.runtime.deadlines import Suspension, happens
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
 from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
-from holdfast.runtime.exit_cause import ExitCause, short_cause
-from holdfast.runtime.fleet.admission import Admission
-from holdfast.runtime.fleet.claims import Hello, Unloadable
+from holdfast.runtime.fleet import messages
 from holdfast.runtime.fleet.delivery import InThread, SharedFile, at_once, deliver
-from holdfast.runtime.fleet.facts import gpu_names_of
-from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, Heard, NodeFacts
-from holdfast.runtime.fleet.link import Link
-from holdfast.runtime.fleet.node import MOST_EARLY, Node
-from holdfast.runtime.fleet.remote_worker import Nowhere, RemoteWorker
-from holdfast.runtime.fleet.settings import FleetSettings, Shared, free_name, host_name
-from holdfast.runtime.fleet.tickets import Ticket
-from holdfast.runtime.fleet.watch import end_if_silent
-from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
-from holdfast.runtime.stopped import Watched
-from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.fleet.facts import (
+    GIVEN_BACK,
+    FleetHost,
+    FleetSettings,
+    Heard,
+    NodeFacts,
+    Shared,
+    free_name,
+    gpu_names_of,
+    host_name,
+)
+from holdfast.runtime.fleet.handshake import Admission, Ticket
+from holdfast.runtime.fleet.link import LARGEST, Link, end_if_silent
+from holdfast.runtime.fleet.messages import Hello, Unloadable
+from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Listener, short_cause
+from holdfast.runtime.process_exits import Watched
+from holdfast.runtime.tasks import Suspension, TaskScope, happens
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
+
+
+class Sender(Protocol):
+    """The node, as its workers see it."""
+
+    def send(self, message: Message) -> None: ...
+
+
+class RemoteWorker:
+    """A worker of a `Fleet`. Its `pid` is what its node's kernel says, unique on that node only:
+    0 until the worker has sent a message."""
+
+    def __init__(self, name: str, listener: Listener, node: Sender) -> None:
+        self.name = name
+        self.pid = 0
+        self._listener = listener
+        self._node = node
+        self._broken = ""
+        self._is_gone = False
+
+    def take_pid(self, told: int) -> None:
+        self.pid = self.pid or told
+
+    def confirm(self, told: int) -> None:
+        self.take_pid(told)  # in case the node's kernel does not name senders
+        if told != self.pid:
+            raise ValueError(f"its pid is {self.pid}, but it reported {told}")
+
+    def send(self, message: Message) -> None:
+        if not self._is_gone:
+            self._node.send(["to", self.name, message])
+
+    def kill(self, why: str) -> None:
+        if not self._is_gone:
+            self._node.send(["kill", self.name, why])
+
+    def signal(self, signum: int) -> None:
+        if not self._is_gone:
+            self._node.send(["signal", self.name, int(signum)])
+
+    def hear(self, message: Message) -> None:
+        """Deliver a message of the worker; an invalid one is its last."""
+        if self._broken or self._is_gone:
+            return
+        try:
+            self._listener.on_message(message)
+        except WireError as error:
+            self._broken = f"its connection failed ({error})"
+            self.kill(self._broken)
+
+    def has_used(self, used: Used) -> None:
+        if not self._is_gone:
+            self._listener.on_used(used)
+
+    def gone(self, ending: ExitCause) -> None:
+        """Report the exit, once."""
+        if self._is_gone:
+            return
+        self._is_gone = True
+        if self._broken and self._broken not in ending.cause:
+            # The worker ended before the order to kill it arrived.
+            ending = replace(ending, cause=f"{ending.cause}: {self._broken}")
+        self._listener.on_exit(ending)
+
+
+class Nowhere:
+    """In place of a node that there is not."""
+
+    def send(self, message: Message) -> None:
+        """Does nothing."""
+
+
+# So many messages of its service may arrive before the node can run workers.
+MOST_EARLY = 1000
+# So many warnings of one node are shown.
+MOST_TOLD = 100
+
+
+class NodeOwner(Protocol):
+    """The fleet, as its nodes see it."""
+
+    def on_loaded(self, node: Node, notice: str) -> None: ...
+
+    def on_unloadable(self, node: Node, found: messages.Unloadable) -> None: ...
+
+    def on_kept(self, node: Node, message: Message) -> None: ...
+
+    def on_leaving(self, node: Node, seconds: float, why: str) -> None: ...
+
+    def on_told(self, node: Node, text: str) -> None: ...
+
+    def on_closed(self, node: Node, reason: str) -> None:
+        """The connection has ended; "" if the other end closed it, or is gone."""
+
+
+class Node:
+    """One agent. Messages of workers that have exited are ignored."""
+
+    def __init__(self, facts: NodeFacts, ticket: Ticket, link: Link, owner: NodeOwner) -> None:
+        self.facts = facts
+        self.ticket = ticket
+        self.link = link
+        self.disk_free_bytes = facts.disk_free_bytes
+        self.is_joined = self.is_leaving = self.is_ending = self.is_refused = False
+        self.end_cause = GIVEN_BACK  # the reason of the order to end
+        # What the engine says about the end of the agent's job.
+        self.job_ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        # What its service has said before it was joined.
+        self.early: list[Message] = []
+        self._owner = owner
+        # When the bytes arrived whose beat was answered.
+        self._answered_s = -1.0
+        self._told = 0
+        self._workers: dict[str, RemoteWorker] = {}
+        link.hand_over(self._on_message, self._on_closed, LARGEST)
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    def send(self, message: Message) -> None:
+        self.link.send(message)
+
+    def launch(self, name: str, listener: Listener, grant: Grant = NOTHING_SAID) -> RemoteWorker:
+        worker = self._workers[name] = RemoteWorker(name, listener, self)
+        self.send(["launch", name, list(grant.gpus), grant.memory_bytes])
+        return worker
+
+    @property
+    def load(self) -> int:
+        """The number of its workers."""
+        return len(self._workers)
+
+    def learn(self, modules: Sequence[str], took_s: float) -> None:
+        self.send(["learn", list(modules), float(took_s)])
+
+    def end(self, grace_s: float) -> None:
+        """Order the agent to end its workers and itself. It reports the exits first."""
+        if not self.is_ending:
+            self.is_ending = True
+            self.send(["end", float(grace_s)])
+
+    def lose_workers(self, cause: str) -> None:
+        """Report the exits of all workers that are left."""
+        workers = list(self._workers.values())
+        self._workers.clear()
+        for worker in workers:
+            short = short_cause(cause)
+            worker.gone(ExitCause(cause=f"was lost with the node {self.name} ({short})"))
+
+    def _taken(self) -> ExitCause:
+        """The exit of a worker that was ended with its node: as if the machine had been switched
+        off, which sends SIGTERM."""
+        cause = f"was ended with the node {self.name}: {self.end_cause}"
+        return ExitCause(cause=cause, signum=signal.SIGTERM)
+
+    def _on_closed(self, reason: str) -> None:
+        self._owner.on_closed(self, reason)
+
+    def _on_message(self, message: Message) -> None:
+        claim = messages.read(message)
+        match claim:
+            case messages.FromWorker():
+                if (worker := self._workers.get(claim.worker)) is not None:
+                    worker.hear(claim.message)
+            case messages.Beat():
+                self.disk_free_bytes = claim.disk_free_bytes
+                self._answer_beat()
+            case messages.WorkerPid():
+                if (worker := self._workers.get(claim.worker)) is not None:
+                    worker.take_pid(claim.pid)
+            case messages.WorkerUsed():
+                if (worker := self._workers.get(claim.worker)) is not None:
+                    worker.has_used(claim.used)
+            case messages.WorkerExit():
+                if (worker := self._workers.pop(claim.worker, None)) is not None:
+                    worker.gone(claim.ending if self.end_cause == GIVEN_BACK else self._taken())
+            case messages.Kept():
+                self._owner.on_kept(self, claim.message)
+            case messages.Leaving():
+                self._owner.on_leaving(self, claim.seconds, claim.why)
+            case messages.Loaded():
+                self._owner.on_loaded(self, claim.notice)
+            case messages.Unloadable():
+                self._owner.on_unloadable(self, claim)
+            case messages.Told():
+                self._told += 1
+                if self._told <= MOST_TOLD:
+                    self._owner.on_told(self, claim.text)
+            case _:
+                assert_never(claim)
+
+    def _answer_beat(self) -> None:
+        """One answer for all beats that have arrived together: an agent that sends them without a
+        pause costs little."""
+        if self._answered_s != self.link.heard_s:
+            self._answered_s = self.link.heard_s
+            self.send(["beat"])
+
 
 _LOOK_S = 60.0
 

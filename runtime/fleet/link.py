@@ -15,10 +15,41 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.forked import close_in_children
-from holdfast.runtime.deadlines import happens
+from holdfast.late import is_late
 from holdfast.runtime.errors import WireError
+from holdfast.runtime.tasks import happens
 from holdfast.runtime.transport import CHUNK_BYTES, readable, shut_down
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Decoder, Message, encode
+
+
+class Liveness:
+    """When the other end was last heard, as far as this end could hear."""
+
+    def __init__(self, lease_s: float, *, now: float, forgives: bool) -> None:
+        """`forgives`: if this end was late itself, the other one may have been, too, on the same
+        machine, and gets its whole lease again. An agent must not forgive: its trials may run
+        elsewhere by now."""
+        self._lease_s = lease_s
+        self._forgives = forgives
+        self._since = now
+
+    @property
+    def due(self) -> float:
+        """When to look next."""
+        return self._since + self._lease_s
+
+    def is_lost(self, *, due: float, now: float, heard: float) -> bool:
+        """Whether the other end is lost. `due` is the planned time of this look, `now` the actual
+        one. `heard` is when the last bytes arrived; what had arrived must have been read before,
+        because a late reader finds it only now."""
+        self._since = max(self._since, heard)
+        if now < self.due:
+            return False
+        if self._forgives and is_late(due, now):
+            self._since = now
+            return False
+        return True
+
 
 # A message of a worker, with the worker's name around it.
 LARGEST = LARGEST_FROM_WORKER + (1 << 12)
@@ -252,3 +283,17 @@ class Link:
 
 def _ignore(*_: object) -> None:
     """Until `begin`."""
+
+
+async def end_if_silent(link: Link, lease_s: float, *, forgives: bool) -> None:
+    """Return when the connection has ended, at the latest when the other end is lost."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    liveness = Liveness(lease_s, now=began, forgives=forgives)
+    while link.is_open:
+        due = liveness.due
+        await asyncio.sleep(due - loop.time())
+        link.drain()
+        heard, now = link.heard_s, loop.time()
+        if link.is_open and liveness.is_lost(due=due, now=now, heard=heard):
+            link.fail(f"not heard for {now - max(began, heard):.3g} s")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.errors import RuntimeFault
-from holdfast.runtime.exit_cause import KernelKills
+from holdfast.runtime.launcher import KernelKills
 
 _MOUNTED = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")

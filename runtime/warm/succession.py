@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from holdfast.late import Timer
 from holdfast.runtime.connection import Connection
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.wire import Message
 
 # Successors are made one after the other: for further imports of later trials, and to replace

@@ -28,7 +28,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 OTHER_VERSION = "import holdfast.version; holdfast.version.VERSION = '0.0.9'"
 OTHER_PYTHON = (
-    "import holdfast.runtime.fleet.admission as own; own.python_version = lambda: '3.99.1'"
+    "import holdfast.runtime.fleet.handshake as own; own.python_version = lambda: '3.99.1'"
 )
 PYTHON = ".".join(map(str, sys.version_info[:3]))
 

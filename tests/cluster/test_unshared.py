@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from holdfast.runtime.objects import object_folder
+from holdfast.runtime import objects
 from tests.rig import ROOT
 from tests.rig.bench import Bench
 from tests.rig.nodes.machines import Machines, machines, missing
@@ -155,7 +155,7 @@ def test_the_users_code_and_objects_reach_machines_that_share_no_file_system(
 ) -> None:
     hosts.use(nodes="1-2")
     # Not in memory, which the machines of a test share.
-    hosts.bench.environ[object_folder.FOLDER] = str(hosts.bench.folder / "put")
+    hosts.bench.environ[objects.FOLDER] = str(hosts.bench.folder / "put")
     before = [machine.received_bytes() for machine in hosts.nodes.all]
     storage = str(hosts.bench.options["storage"])
     with socket.create_server((hosts.nodes.address, 0)) as gate:

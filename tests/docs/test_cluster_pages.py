@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.experiment.nodes.cluster_config import CLUSTERS, Local, NodeTerms
-from holdfast.experiment.nodes.cluster_uri import cluster_of_uri
+from holdfast.experiment.nodes.cluster_config import CLUSTERS, Local, NodeTerms, cluster_of_uri
 
 DOCS = Path(__file__).parents[2] / "docs"
 OVERVIEW = (DOCS / "cluster.md").read_text()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.objects import object_folder
+from holdfast.runtime import objects as shared_objects
 from tests.rig import checker
 from tests.rig.bench import Bench, workbench
 
@@ -60,7 +60,7 @@ tune.Tuner.restore(sys.argv[2], train_fn).fit()
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     with workbench(tmp_path, EXAMPLE) as made:
-        made.environ[object_folder.FOLDER] = str(tmp_path / "objects")
+        made.environ[shared_objects.FOLDER] = str(tmp_path / "objects")
         yield made
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.late import LATE_S, Timer
-from holdfast.runtime.deadlines import Rate, Suspension, first_of, happens
+from holdfast.runtime.tasks import Rate, Suspension, first_of, happens
 from tests.rig.jumping_clock import JumpingClock
 from tests.rig.jumping_clock import anyio_backend as anyio_backend
 

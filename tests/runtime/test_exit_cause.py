@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.exit_cause import KernelKills, ending_of
+from holdfast.runtime.launcher import KernelKills, ending_of
 
 KILLED = int(signal.SIGKILL)
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime import learning, provenance
-from holdfast.runtime.learning import checked
-from holdfast.runtime.provenance import CodeOrigin, is_installed, origin_of
+from holdfast.runtime import learning
+from holdfast.runtime.learning import CodeOrigin, checked, is_installed, origin_of
 
 
 def test_dotted_names_are_taken() -> None:
@@ -64,7 +63,7 @@ def test_code_is_known_by_its_file() -> None:
         origin_of(os.path.join(found["purelib"], "torch", "__init__.py"))
         is CodeOrigin.DISTRIBUTION
     )
-    assert origin_of(provenance.__file__) is CodeOrigin.HOLDFAST
+    assert origin_of(learning.__file__) is CodeOrigin.HOLDFAST
     assert origin_of(__file__) is CodeOrigin.USER
     assert origin_of("<string>") is CodeOrigin.USER
 

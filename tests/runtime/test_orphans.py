@@ -15,7 +15,7 @@ import pytest
 from holdfast.runtime import local_launcher as launcher_module
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.orphans import Departures, Ended, Orphans, children
-from holdfast.runtime.warm.local_worker import LocalWorker
+from holdfast.runtime.warm.client import LocalWorker
 from tests.rig.workers.processes import Heard, Lifeline, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]

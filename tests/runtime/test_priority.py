@@ -13,7 +13,7 @@ pytestmark = pytest.mark.process
 SERVICE = """
 import os, subprocess, sys
 from pathlib import Path
-from holdfast.runtime.priority import children_give_way, give_way
+from holdfast.runtime.process_control import children_give_way, give_way
 
 def niceness(pid):
     session = Path(f"/proc/{pid}/autogroup")
@@ -49,7 +49,7 @@ def test_a_service_and_what_it_starts_give_way_with_their_sessions() -> None:
 COMMAND = """
 import os, threading
 from pathlib import Path
-from holdfast.runtime.priority import give_way
+from holdfast.runtime.process_control import give_way
 
 started, end = threading.Event(), threading.Event()
 def wait():
@@ -82,9 +82,9 @@ def test_a_command_gives_way_with_all_its_threads_but_not_with_its_shell() -> No
 PARENT = """
 import os, subprocess, sys
 from pathlib import Path
-from holdfast.runtime.priority import hurry
+from holdfast.runtime.process_control import hurry
 
-give_way = "from holdfast.runtime.priority import give_way; give_way(3); print(flush=True)"
+give_way = "from holdfast.runtime.process_control import give_way; give_way(3); print(flush=True)"
 child = subprocess.Popen([sys.executable, "-c", f"{give_way}; input()"], stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, start_new_session=True)
 child.stdout.readline()

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from holdfast.runtime import process_control
-from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.interpreter import python_command
+from holdfast.runtime.launcher import describe_code
 from holdfast.syncer.files.durable import boot_id
 
 

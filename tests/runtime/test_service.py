@@ -12,9 +12,8 @@ import pytest
 
 from holdfast.runtime import process_exits
 from holdfast.runtime import service as service_module
-from holdfast.runtime.deadlines import happens
-from holdfast.runtime.restarting_service import RestartingService
-from holdfast.runtime.service import BackgroundService, Service, ThreadService
+from holdfast.runtime.service import BackgroundService, RestartingService, Service, ThreadService
+from holdfast.runtime.tasks import happens
 from holdfast.runtime.transport import Channel
 from tests.rig.free_tasks import free_tasks
 from tests.rig.workers.processes import PATIENCE_S, Heard, Lifeline, count_fds, wait_for_end

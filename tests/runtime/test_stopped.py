@@ -15,14 +15,12 @@ import pytest
 
 from holdfast.errors import TuneError
 from holdfast.late import LATE_S
-from holdfast.runtime import process_control, process_exits
+from holdfast.runtime import local_launcher, process_control, process_exits
 from holdfast.runtime.connection import Connection
-from holdfast.runtime.exit_cause import KernelKills, ending_of
-from holdfast.runtime.local_launcher import LocalLauncher
-from holdfast.runtime.stopped import StoppedWatch, Watched, is_stopped_now
+from holdfast.runtime.launcher import KernelKills, ending_of
+from holdfast.runtime.local_launcher import LocalLauncher, PendingLaunches
+from holdfast.runtime.process_exits import StoppedWatch, Watched, is_stopped_now
 from holdfast.runtime.transport import Channel
-from holdfast.runtime.warm import pending_launches
-from holdfast.runtime.warm.pending_launches import PendingLaunches
 from holdfast.runtime.wire import encode
 from tests.rig.workers.processes import PATIENCE_S, Heard
 
@@ -283,7 +281,7 @@ class Parent:
 async def test_a_warm_parent_that_answers_nothing_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pending_launches, "ANSWER_S", 0.02)
+    monkeypatch.setattr(local_launcher, "ANSWER_S", 0.02)
     parent = Parent()
     PendingLaunches().ordered(parent, lambda: False)
     async with asyncio.timeout(PATIENCE_S):
@@ -294,7 +292,7 @@ async def test_a_warm_parent_that_answers_nothing_is_ended(
 async def test_one_that_answers_lives_however_long_its_worker_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pending_launches, "ANSWER_S", 0.02)
+    monkeypatch.setattr(local_launcher, "ANSWER_S", 0.02)
     parent, other = Parent(), Parent()
     watched = PendingLaunches()
     watched.ordered(parent, lambda: False)
@@ -309,7 +307,7 @@ async def test_one_that_answers_lives_however_long_its_worker_is_silent(
 async def test_who_has_forked_or_still_loads_is_not_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pending_launches, "ANSWER_S", 0.02)
+    monkeypatch.setattr(local_launcher, "ANSWER_S", 0.02)
     parent, loading, other = Parent(), Parent(), Parent()
     loading.is_loading = True
     watched = PendingLaunches()
@@ -326,7 +324,7 @@ async def test_a_real_warm_parent_that_hangs_is_ended_and_its_workers_are_report
     launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await launcher.open("tests.rig.workers.worker_entry:OBEYING", b"")
-    monkeypatch.setattr(pending_launches, "ANSWER_S", 0.05)
+    monkeypatch.setattr(local_launcher, "ANSWER_S", 0.05)
     (parent,) = launcher.parents()
     os.kill(parent.pid, signal.SIGSTOP)
     heard = Heard()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.runtime.threads import (
+from holdfast.runtime.interpreter import (
     LIMITS,
     limit_imports,
     release_limits,

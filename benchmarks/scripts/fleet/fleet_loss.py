@@ -13,7 +13,7 @@ import time
 from importlib import import_module
 from typing import Any
 
-from holdfast.experiment.control.run_nodes import NodeChanges
+from holdfast.experiment.control.run_cluster import NodeChanges
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.trial.trial import Status
 

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from holdfast import tune
-from holdfast.experiment.control.run_nodes import NodeChanges
+from holdfast.experiment.control.run_cluster import NodeChanges
 
 storage, nodes = sys.argv[1], int(sys.argv[2])
 joined: list[float] = []

@@ -13,10 +13,8 @@ from typing import Any
 
 import uvloop
 
-from holdfast.runtime.fleet.admission import python_version
-from holdfast.runtime.fleet.calling import TlsCall
-from holdfast.runtime.fleet.settings import PROTOCOL
-from holdfast.runtime.fleet.tickets import Invited, decode_invitation
+from holdfast.runtime.fleet.facts import PROTOCOL
+from holdfast.runtime.fleet.handshake import Invited, TlsCall, decode_invitation, python_version
 from holdfast.version import VERSION
 
 # The controller has done what belongs to the starts.

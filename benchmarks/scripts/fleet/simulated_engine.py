@@ -11,7 +11,7 @@ from holdfast import cluster, tune
 from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.start import planning
 from holdfast.runtime.engines.engine import EngineHost, NodeKind, Offer
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.process_exits import Watched
 
 AGENTS = Path(__file__).with_name("simulated_agents.py")
 

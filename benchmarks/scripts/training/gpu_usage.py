@@ -13,8 +13,7 @@ from typing import Any
 
 import holdfast
 from holdfast import tune
-from holdfast.runtime.usage.nvml import Nvml
-from holdfast.runtime.usage.sampler import has_machines_pids
+from holdfast.runtime.usage.sampler import Nvml, has_machines_pids
 
 MB = 1 << 20
 SECONDS = 25.0

@@ -13,18 +13,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime.engines.agent_process import Job
-from holdfast.runtime.engines.command import Commands
+from holdfast.runtime.engines.command_engine import Job, SeatedEngine, Times
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, Offer
-from holdfast.runtime.engines.seated import SeatedEngine, Times
-from holdfast.runtime.engines.seats import Seat
-from holdfast.runtime.engines.slurm import commands, parsing
-from holdfast.runtime.engines.slurm.client import grace_in
-from holdfast.runtime.engines.slurm.hostlist import hosts_in
+from holdfast.runtime.engines.slurm import commands
+from holdfast.runtime.engines.slurm.client import Commands, grace_in
+from holdfast.runtime.engines.slurm.commands import KIND, Standing, hosts_in
 from holdfast.runtime.engines.slurm.jobs import NOTICE_S, end_in
-from holdfast.runtime.engines.slurm.parsing import Standing
-from holdfast.runtime.engines.slurm.terms import KIND
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.engines.supply import Seat
+from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.tasks import TaskScope
 
 _LOOK_S = 3.0
@@ -166,11 +162,11 @@ class SlurmAllocation(SeatedEngine):
         """How it stands with the allocation, or why Slurm does not say."""
         command = commands.squeue_of(self._allocation.job)
         answer = await self._commands.run(command, deadline_s=_COMMAND_S)
-        if parsing.is_unknown(answer.err):
+        if commands.is_unknown(answer.err):
             return Standing("COMPLETED")
         if answer.fault:
             return f"`{shlex.join(command)}` {answer.told}"
-        return parsing.standing_in(answer.out) or Standing("COMPLETED")
+        return commands.standing_in(answer.out) or Standing("COMPLETED")
 
     def _over(self, found: Standing) -> str:
         return f"Slurm: the allocation {self._allocation.job} {end_in(found.state)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime.engines.slurm.parsing import Row
+from holdfast.runtime.engines.slurm.commands import Row
 
 # The end of a job is announced so long before its time limit, but not in the first three quarters
 # of a short job.

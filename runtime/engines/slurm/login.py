@@ -15,15 +15,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime.deadlines import happens
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost, Offer
 from holdfast.runtime.engines.slurm import commands, jobs
 from holdfast.runtime.engines.slurm.client import Deadlines, NoAnswer, Refusal, SlurmClient
+from holdfast.runtime.engines.slurm.commands import KIND, SlurmTerms
 from holdfast.runtime.engines.slurm.jobs import Job, Rest
-from holdfast.runtime.engines.slurm.terms import KIND, SlurmTerms
 from holdfast.runtime.engines.started import not_started
-from holdfast.runtime.stopped import Watched
-from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.process_exits import Watched
+from holdfast.runtime.tasks import TaskScope, happens
 
 # By default, Slurm allows 1,000 jobs in an array.
 _LARGEST_BATCH = 500

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from holdfast.errors import TuneError
-from holdfast.runtime.priority import give_way
+from holdfast.runtime.process_control import give_way
 from holdfast.runtime.transport import Channel
 from holdfast.text.errors import named
 

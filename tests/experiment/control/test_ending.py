@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.experiment.control import services as ending_module
 from holdfast.experiment.control.services import Ending
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.process_exits import Watched
 from holdfast.syncer.journal.journal import Position
 from tests.rig.free_tasks import free_tasks
 

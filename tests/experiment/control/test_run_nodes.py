@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.control.run_nodes import RunNodes
+from holdfast.experiment.control.run_cluster import RunNodes
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.fleet.host import NodeFacts
+from holdfast.runtime.fleet.facts import NodeFacts
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft
 

@@ -235,6 +235,6 @@ def test_a_question_waits_behind_a_long_history_as_long_as_that_continues(
         assert told.done()
         user_thread.close()
 
-    monkeypatch.setattr("holdfast.runtime.deadlines.asyncio.wait", one_step_a_deadline)
+    monkeypatch.setattr("holdfast.runtime.tasks.asyncio.wait", one_step_a_deadline)
     asyncio.run(main())
     assert next(over, None) is None

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import cluster
-from holdfast.experiment.nodes.cluster_config import span_of, words_of
-from holdfast.experiment.nodes.cluster_uri import cluster_of_uri
+from holdfast.experiment.nodes.cluster_config import cluster_of_uri, span_of, words_of
 from holdfast.trial.errors import InvalidConfig
 
 

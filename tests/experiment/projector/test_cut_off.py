@@ -16,7 +16,7 @@ from holdfast.experiment.projector import projector as projectors
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.projector.trial_files import TrialFiles
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.runtime.restarting_service import RestartingService
+from holdfast.runtime.service import RestartingService
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.config import FailureConfig, ResumeType

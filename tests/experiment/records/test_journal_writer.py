@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.experiment.records import journal_writer
 from holdfast.experiment.records.journal_writer import JournalWriter, NotDurable
-from holdfast.runtime import priority
+from holdfast.runtime import process_control
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import Journal, read
@@ -463,7 +463,7 @@ def test_a_projector_is_not_killed_for_the_time_in_which_the_job_was_suspended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_patient: bool
 ) -> None:
     """It has written everything meanwhile, and nobody has read that yet."""
-    monkeypatch.setattr(priority, "hurry", lambda pid: None)
+    monkeypatch.setattr(process_control, "hurry", lambda pid: None)
 
     async def run() -> bool:
         loop, heard = asyncio.get_running_loop(), Heard(tmp_path)

@@ -12,7 +12,7 @@ from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.uploads import node_keepers
 from holdfast.experiment.uploads.keeper_routes import checked
 from holdfast.experiment.uploads.uploads import Uploads
-from holdfast.runtime.restarting_service import RestartingService
+from holdfast.runtime.service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import Position

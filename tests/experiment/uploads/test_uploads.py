@@ -16,7 +16,7 @@ from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.uploads.waiting import BACKLOG
-from holdfast.runtime.restarting_service import RestartingService
+from holdfast.runtime.service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import Journal, Position

@@ -11,7 +11,7 @@ import pytest
 from holdfast.experiment.worker import objects
 from holdfast.experiment.worker.host import TrialHost
 from holdfast.experiment.worker.job import Assignment, Job
-from holdfast.runtime.fleet.settings import NODE_DIR
+from holdfast.runtime.fleet.facts import NODE_DIR
 
 CONTROLLERS = "/the/controllers/own"
 

@@ -12,9 +12,8 @@ import pytest
 from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerTimeouts
-from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import NOTHING_SAID, Grant, Launcher, Listener
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Launcher, Listener
+from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event

@@ -13,9 +13,8 @@ from holdfast.experiment.worker.job import Assignment, Machine
 from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.runtime import process_control
-from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import NOTHING_SAID, Grant, Launcher, Listener
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Launcher, Listener
+from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import Event, Exited, Raised

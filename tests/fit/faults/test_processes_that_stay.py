@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.runtime import interpreter, local_launcher, process_exits, service
-from holdfast.runtime.warm import client, pending_launches
+from holdfast.runtime.warm import client
 from holdfast.runtime.wire import Message
 from tests.rig.trackers.fake_tracker import FakeTracker
 
@@ -122,14 +122,14 @@ def test_a_worker(
     monkeypatch.setattr(local_launcher, "survives", lambda pid: True)
     monkeypatch.setattr(local_launcher, "LEFT_AFTER_S", math.inf)
     answered: list[int] = []
-    judge = pending_launches.PendingLaunches.answered
+    judge = local_launcher.PendingLaunches.answered
 
-    def answers(self: pending_launches.PendingLaunches, token: int) -> None:
+    def answers(self: local_launcher.PendingLaunches, token: int) -> None:
         answered.append(token)
         judge(self, token)
         monkeypatch.setattr(local_launcher, "LEFT_AFTER_S", 0.0)
 
-    monkeypatch.setattr(pending_launches.PendingLaunches, "answered", answers)
+    monkeypatch.setattr(local_launcher.PendingLaunches, "answered", answers)
     (result,) = fits(tmp_path)
     assert result.metrics is not None
     assert result.metrics["n"] == 1

@@ -22,7 +22,7 @@ import holdfast
 from holdfast import train, tune
 from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.experiment.worker import objects as worker_objects
-from holdfast.runtime.objects import object_folder
+from holdfast.runtime import objects as shared_objects
 from holdfast.trial.errors import TuneError
 from holdfast.tune.search import Searcher
 
@@ -33,7 +33,7 @@ NUMBERS = np.arange(50_000, dtype=np.float64)
 def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of objects; it is empty afterwards."""
     folder = tmp_path / "objects"
-    monkeypatch.setenv(object_folder.FOLDER, str(folder))
+    monkeypatch.setenv(shared_objects.FOLDER, str(folder))
     yield folder
     holdfast.shutdown()
     assert not folder.exists() or list(folder.iterdir()) == []
@@ -383,7 +383,7 @@ def test_a_full_disk_refuses_the_object_and_keeps_the_others(
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", full)
         with pytest.raises(
-            holdfast.ObjectStoreFull, match=rf"no room for this ndarray: .*{object_folder.FOLDER}"
+            holdfast.ObjectStoreFull, match=rf"no room for this ndarray: .*{shared_objects.FOLDER}"
         ):
             holdfast.put(NUMBERS)
     assert [path.name for path in objects.rglob("*") if path.is_file()] == [first.hex()]

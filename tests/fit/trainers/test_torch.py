@@ -15,7 +15,7 @@ import holdfast
 from holdfast import train, tune
 from holdfast.experiment.worker.context import gpus_of
 from holdfast.experiment.worker.train_loop import Rank
-from holdfast.runtime import threads
+from holdfast.runtime import interpreter
 from holdfast.train.ports import set_aside
 from holdfast.train.torch import TorchConfig, TorchTrainer
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -165,7 +165,7 @@ def test_workers_that_are_forked_alike_draw_different_numbers_with_torch(loops: 
     seeds = {1}
     for _ in range(2):
         torch.manual_seed(1)
-        threads.reseed_libraries()
+        interpreter.reseed_libraries()
         seeds.add(torch.initial_seed())
     assert len(seeds) == 3
 

@@ -14,9 +14,9 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed.security import Security
 
-from holdfast.runtime.engines.dask import DaskEngine
+from holdfast.runtime.engines.client_engine import DaskEngine
+from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.engine import Engine, EngineFailed
-from holdfast.runtime.engines.seated import Times
 from tests.frameworks.dask.cluster import Cluster
 from tests.frameworks.without_holdfast import without_holdfast
 from tests.rig.nodes.engine_contract import (

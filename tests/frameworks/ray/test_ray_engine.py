@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runtime.engines.client_engine import RayEngine
+from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.engine import Engine, EngineFailed
-from holdfast.runtime.engines.ray import RayEngine
-from holdfast.runtime.engines.seated import Times
 from tests.frameworks.ray.cluster import Cluster
 from tests.frameworks.without_holdfast import without_holdfast
 from tests.rig.nodes.engine_contract import (

@@ -21,7 +21,7 @@ def environ_for(**seconds: float) -> dict[str, str]:
 def install(environ: Mapping[str, str]) -> None:
     """Called by `sitecustomize`: change the defaults before the first use."""
     if VARIABLE in environ:
-        from holdfast.runtime.fleet.settings import FleetSettings
+        from holdfast.runtime.fleet.facts import FleetSettings
 
         for name, seconds in json.loads(environ[VARIABLE]).items():
             FleetSettings.__dataclass_fields__[name].default = seconds

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from holdfast.runtime.fleet.tickets import Invited, decode_invitation
+from holdfast.runtime.fleet.handshake import Invited, decode_invitation
 from holdfast.runtime.fleet.tls import SERVER_NAME, tls_context
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, encode
 from tests.rig.nodes.fleets import hello

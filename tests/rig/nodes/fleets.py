@@ -12,16 +12,12 @@ from typing import TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines.engine import Engine, EngineHost, Invitation, NodeKind, Offer
-from holdfast.runtime.exit_cause import describe_code
-from holdfast.runtime.fleet.admission import python_version
-from holdfast.runtime.fleet.calling import TlsCall
+from holdfast.runtime.fleet.facts import PROTOCOL, FleetSettings, NodeFacts, Shared
 from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.host import NodeFacts
+from holdfast.runtime.fleet.handshake import TlsCall, decode_invitation, python_version
 from holdfast.runtime.fleet.link import Link
-from holdfast.runtime.fleet.settings import PROTOCOL, FleetSettings, Shared
-from holdfast.runtime.fleet.tickets import decode_invitation
-from holdfast.runtime.process_exits import on_end, reaped
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.launcher import describe_code
+from holdfast.runtime.process_exits import Watched, on_end, reaped
 from holdfast.runtime.wire import Message
 from holdfast.version import VERSION
 from tests.rig.free_tasks import free_tasks

@@ -15,7 +15,7 @@ from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.uploads.uploads import Uploads
-from holdfast.runtime.restarting_service import RestartingService
+from holdfast.runtime.service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.journal.journal import Position

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from holdfast.runtime.engines.seated import Times
+from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.slurm.allocation import Allocation, SlurmAllocation, allocation_in
+from holdfast.runtime.engines.slurm.commands import SlurmTerms
 from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
-from holdfast.runtime.engines.slurm.terms import SlurmTerms
 from tests.rig import ROOT
 from tests.rig.bench import Bench
 from tests.rig.free_tasks import free_tasks

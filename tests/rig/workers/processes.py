@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from holdfast.runtime.exit_cause import ExitCause
+from holdfast.runtime.launcher import ExitCause
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from holdfast.runtime import learning, threads
+from holdfast.runtime import interpreter, learning
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
@@ -49,7 +49,7 @@ class Obeying:
                 # The beginning of a frame, which announces its length.
                 os.write(channel.fileno(), size_bytes.to_bytes(4, "big"))
             case ["pool", float(cpus)]:
-                return ["pool", threads.release_limits(os.environ, cpus)]
+                return ["pool", interpreter.release_limits(os.environ, cpus)]
             case ["write", int(fd)]:
                 os.write(fd, b".")
             case ["bear"]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.runtime.engines import agent_process, started
-from holdfast.runtime.engines.agent_process import AgentPipe, AgentProcess, Job, LastLines
+from holdfast.runtime.engines import command_engine, started
+from holdfast.runtime.engines.command_engine import AgentPipe, AgentProcess, Job, LastLines
 from tests.rig.workers.processes import PATIENCE_S, count_fds, no_process_is_left
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -78,7 +78,7 @@ async def test_an_agent_that_exits_soon_with_an_error_has_not_worked() -> None:
 async def test_an_agent_that_tried_for_long_to_reach_its_host_has_not_worked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(agent_process, "_SOON_S", 0.0)
+    monkeypatch.setattr(command_engine, "_SOON_S", 0.0)
     assert (await Run([*PYTHON, f"{SAY} sys.stdin.readline(); sys.exit(1)"]).end())[1]
     exits = f"{SAY} sys.stdin.readline(); sys.exit({started.UNREACHED})"
     assert not (await Run([*PYTHON, exits]).end())[1]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient, agent_options
+from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.engine import EngineFailed, Invitation
-from holdfast.runtime.engines.seated import Times
 from tests.rig.nodes.engine_contract import (
     CLOSE_S,
     EngineContract,

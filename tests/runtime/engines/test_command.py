@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.runtime.engines.command import Commands, last_lines
+from holdfast.runtime.engines.slurm.client import Commands, last_lines
 from tests.rig.workers.processes import PATIENCE_S, no_process_is_left, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.runtime.engines.dask import DaskEngine
-from holdfast.runtime.engines.dask_address import refusal, remedy
+from holdfast.runtime.engines.client_engine import DaskEngine
+from holdfast.runtime.engines.client_side import refusal, remedy
 from holdfast.runtime.engines.dask_job import own_environ
 from holdfast.runtime.engines.engine import EngineFailed
 from tests.rig.nodes.engine_host import fake_host

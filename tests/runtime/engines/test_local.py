@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runtime.engines.command_engine import LocalEngine, Times
 from holdfast.runtime.engines.engine import Engine
-from holdfast.runtime.engines.local import LocalEngine
-from holdfast.runtime.engines.seated import Times
 from tests.rig import ROOT
 from tests.rig.nodes.engine_contract import (
     CLOSE_S,

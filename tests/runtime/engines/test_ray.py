@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.engines import ray_job
+from holdfast.runtime.engines import ray_client
+from holdfast.runtime.engines.client_engine import RayEngine, ray_refusal
 from holdfast.runtime.engines.engine import EngineFailed
-from holdfast.runtime.engines.ray import RayEngine, refusal
 from holdfast.runtime.engines.ray_client import can_run, label, seconds_left
 from tests.rig.nodes.engine_host import fake_host
 
@@ -22,12 +22,12 @@ NODE: dict[str, Any] = {
 
 @pytest.mark.parametrize("value", ["1", "true", "True"])
 def test_a_client_with_tls_is_taken(value: str) -> None:
-    assert refusal("auto", {"RAY_USE_TLS": value}) == ""
+    assert ray_refusal("auto", {"RAY_USE_TLS": value}) == ""
 
 
 @pytest.mark.parametrize("environ", [{}, {"RAY_USE_TLS": "0"}])
 def test_another_is_refused_with_what_to_do(environ: dict[str, str]) -> None:
-    told = refusal("ray://head:10001", environ)
+    told = ray_refusal("ray://head:10001", environ)
     assert "ray://head:10001" in told
     assert "RAY_USE_TLS=1" in told
     assert "insecure=True" in told
@@ -68,7 +68,7 @@ def test_a_node_that_is_drained_has_until_its_deadline() -> None:
 
 def test_an_agent_is_not_limited_by_what_ray_sets_for_its_actor() -> None:
     now = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "RAY_JOB_ID": "1"}
-    own = ray_job.own_environ
+    own = ray_client.own_environ
     assert own(now, {}, has_gpus=False) == {"RAY_JOB_ID": "1"}
     before = {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "2,3", "PATH": "/bin"}
     found = own(now, before, has_gpus=False)

@@ -1,6 +1,6 @@
 """Members of a cluster that come and go, and the agents on their machines."""
 
-from holdfast.runtime.engines.roster import ALL, Member, Roster
+from holdfast.runtime.engines.supply import ALL, Member, Roster
 
 
 def member(key: str, host: str = "") -> Member:

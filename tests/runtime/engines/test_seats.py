@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from holdfast.runtime.engines.seats import (
+from holdfast.runtime.engines.supply import (
     LONGEST_REST_S,
     STEADY_S,
     Seat,

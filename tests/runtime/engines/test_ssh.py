@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.engine import Engine, EngineFailed
-from holdfast.runtime.engines.seated import Times
 from holdfast.runtime.engines.ssh import SSHEngine, parsed, remote_command
 from tests.rig import ROOT
 from tests.rig.nodes.engine_contract import CLOSE_S, EngineContract, refusal, running

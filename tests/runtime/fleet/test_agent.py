@@ -19,9 +19,9 @@ import pytest
 from holdfast.experiment.nodes.agent_main import SCRATCH_ROOT
 from holdfast.runtime.engines.engine import LEAVES_IN_S, Invitation
 from holdfast.runtime.engines.started import UNHEARD, UNREACHED
+from holdfast.runtime.fleet.facts import NODE_DIR, FleetSettings, Shared
 from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.settings import NODE_DIR, FleetSettings, Shared
-from holdfast.runtime.fleet.tickets import decode_invitation, encode_invitation
+from holdfast.runtime.fleet.handshake import decode_invitation, encode_invitation
 from tests.rig.nodes.fleets import Agents, Cable, FleetLog, Invitations, open_fleet
 from tests.rig.workers.launcher_contract import OBEYING, ask, start
 from tests.rig.workers.processes import Heard, wait_for_end

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from holdfast.runtime.fleet.settings import FleetSettings
+from holdfast.runtime.fleet.facts import FleetSettings
 from tests.rig import ROOT
 from tests.rig.nodes.attacker import ATTACKS
 from tests.rig.nodes.fleets import Agents, open_fleet

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.fleet.banner import MAGIC, MOST_NOISE, AfterBanner, AgentBanner
+from holdfast.runtime.fleet.handshake import MAGIC, MOST_NOISE, AfterBanner, AgentBanner
 
 
 @pytest.mark.parametrize("noise", [b"", b"Welcome to n1\n", MAGIC[:5], bytes(MOST_NOISE)])

@@ -4,17 +4,16 @@ import socket
 
 import pytest
 
-from holdfast.runtime.fleet import calling
+from holdfast.runtime.fleet import handshake
 from holdfast.runtime.fleet.authority import Authority
-from holdfast.runtime.fleet.calling import NotReached, TlsCall
-from holdfast.runtime.fleet.tickets import Invited
+from holdfast.runtime.fleet.handshake import Invited, NotReached, TlsCall
 
 
 def test_an_agent_whose_controller_has_ended_gives_up_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calling, "_REFUSED_S", 0.1)
-    monkeypatch.setattr(calling, "_PAUSE_S", 0.02)
+    monkeypatch.setattr(handshake, "_REFUSED_S", 0.1)
+    monkeypatch.setattr(handshake, "_PAUSE_S", 0.02)
     with socket.socket() as bound:  # and not listening
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.fleet import claims
+from holdfast.runtime.fleet import messages
+from holdfast.runtime.launcher import ExitCause
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Decoder, encode
 
@@ -34,31 +34,31 @@ HELLO: dict[str, Any] = {
 
 ENDED = {"cause": "exited", "signum": 9, "is_out_of_memory": True}
 USED = Used(wall_s=2.0, cpu_s=1.0, memory_bytes=7, gpu_utilisation=0.5)
-GOOD: list[tuple[list[Any], claims.Claim]] = [
-    (["loaded", "a notice"], claims.Loaded(notice="a notice")),
-    (["beat", 5], claims.Beat(disk_free_bytes=5)),
-    (["from", "w", ["report", 1]], claims.FromWorker(worker="w", message=["report", 1])),
-    (["pid", "w", 4711], claims.WorkerPid(worker="w", pid=4711)),
+GOOD: list[tuple[list[Any], messages.Claim]] = [
+    (["loaded", "a notice"], messages.Loaded(notice="a notice")),
+    (["beat", 5], messages.Beat(disk_free_bytes=5)),
+    (["from", "w", ["report", 1]], messages.FromWorker(worker="w", message=["report", 1])),
+    (["pid", "w", 4711], messages.WorkerPid(worker="w", pid=4711)),
     (
         ["exit", "w", ENDED],
-        claims.WorkerExit(
+        messages.WorkerExit(
             worker="w", ending=ExitCause(cause="exited", signum=9, is_out_of_memory=True)
         ),
     ),
     (
         ["exit", "w", {**ENDED, "used": [2.0, 1, 7, None, 0.5]}],
-        claims.WorkerExit(
+        messages.WorkerExit(
             worker="w",
             ending=ExitCause(cause="exited", signum=9, is_out_of_memory=True, used=USED),
         ),
     ),
-    (["used", "w", [2.0, 1, 7, None, 0.5]], claims.WorkerUsed(worker="w", used=USED)),
-    (["kept", ["sealed", 1]], claims.Kept(message=["sealed", 1])),
-    (["leaving", 30, "SIGTERM"], claims.Leaving(seconds=30.0, why="SIGTERM")),
-    (["told", "two\nlines"], claims.Told(text="two\nlines")),
+    (["used", "w", [2.0, 1, 7, None, 0.5]], messages.WorkerUsed(worker="w", used=USED)),
+    (["kept", ["sealed", 1]], messages.Kept(message=["sealed", 1])),
+    (["leaving", 30, "SIGTERM"], messages.Leaving(seconds=30.0, why="SIGTERM")),
+    (["told", "two\nlines"], messages.Told(text="two\nlines")),
     (
         ["unloadable", "E", "m", "Traceback\n"],
-        claims.Unloadable(type_name="E", message="m", traceback="Traceback\n"),
+        messages.Unloadable(type_name="E", message="m", traceback="Traceback\n"),
     ),
 ]
 
@@ -94,18 +94,18 @@ BAD: list[list[Any]] = [
 
 
 @pytest.mark.parametrize(("message", "claim"), GOOD, ids=lambda value: str(value)[:30])
-def test_a_message_of_an_agent_is_a_claim(message: list[Any], claim: claims.Claim) -> None:
-    assert claims.read(message) == claim
+def test_a_message_of_an_agent_is_a_claim(message: list[Any], claim: messages.Claim) -> None:
+    assert messages.read(message) == claim
 
 
 @pytest.mark.parametrize("message", BAD, ids=lambda value: repr(value)[:40])
 def test_any_other_message_is_refused(message: list[Any]) -> None:
     with pytest.raises(WireError):
-        claims.read(message)
+        messages.read(message)
 
 
 def test_a_hello_tells_who_and_where_the_agent_is() -> None:
-    hello = claims.read_hello(["hello", HELLO])
+    hello = messages.read_hello(["hello", HELLO])
     assert (hello.hostname, hello.ticket, hello.gpus) == ("n1", "agent-1", ("0",))
     assert hello.resources == {"CPU": 4.0, "GPU": 1.0, "memory": float(1 << 35)}
 
@@ -135,7 +135,7 @@ def test_a_hello_with_a_wrong_field_is_refused_and_the_field_named(
     field: str, value: object
 ) -> None:
     with pytest.raises(WireError) as caught:
-        claims.read_hello(["hello", {**HELLO, field: value}])
+        messages.read_hello(["hello", {**HELLO, field: value}])
     names = {"resources": "resource|amount", "gpus": "gpu"}.get(field, field)
     assert any(name in str(caught.value) for name in names.split("|"))
 
@@ -143,7 +143,7 @@ def test_a_hello_with_a_wrong_field_is_refused_and_the_field_named(
 @pytest.mark.parametrize("message", [["hello"], ["hello", []], ["beat", 5], ["hello", HELLO, 1]])
 def test_only_a_hello_is_a_hello(message: list[Any]) -> None:
     with pytest.raises(WireError, match="not a hello"):
-        claims.read_hello(message)
+        messages.read_hello(message)
 
 
 # What MessagePack can bring besides plain values, and what takes the most room or depth.
@@ -169,14 +169,14 @@ STRANGE = st.recursive(
 def test_any_message_is_a_claim_or_refused(name: str, parts: list[Any]) -> None:
     (message,) = Decoder().feed(encode([name, *parts]))
     with suppress(WireError):
-        claims.read(message)
+        messages.read(message)
 
 
 @given(st.sampled_from([*HELLO]), STRANGE)
 def test_any_hello_is_one_or_refused(field: str, value: Any) -> None:
     (message,) = Decoder().feed(encode(["hello", {**HELLO, field: value}]))
     with suppress(WireError):
-        claims.read_hello(message)
+        messages.read_hello(message)
 
 
 @pytest.mark.parametrize("depth", [100, 1000, 60_000])
@@ -184,4 +184,4 @@ def test_a_message_of_any_depth_is_refused_or_a_claim(depth: int) -> None:
     body = b"\x93\xa4from\xa1w" + b"\x91" * depth + b"\xa1x"
     with suppress(WireError):
         (message,) = Decoder().feed(len(body).to_bytes(4, "big") + body)
-        claims.read(message)
+        messages.read(message)

@@ -9,12 +9,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.runtime.engines.agent_process import Job
-from holdfast.runtime.engines.local import LocalEngine
-from holdfast.runtime.engines.seated import Times
+from holdfast.runtime.engines.command_engine import Job, LocalEngine, Times
 from holdfast.runtime.errors import NoNodes
+from holdfast.runtime.fleet.facts import FleetSettings, host_name
 from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.settings import FleetSettings, host_name
 from tests.rig.free_tasks import free_tasks
 from tests.rig.nodes.fleets import Agents, FleetLog, open_fleet
 from tests.rig.workers.launcher_contract import OBEYING, LauncherContract, ask, start

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.engines.local import LocalEngine
+from holdfast.runtime.engines.command_engine import LocalEngine
 from holdfast.runtime.errors import NoNodes
+from holdfast.runtime.fleet.facts import FleetSettings
 from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.settings import FleetSettings
 from tests.rig import ROOT
 from tests.rig.free_tasks import free_tasks
 from tests.rig.nodes.fleets import FleetLog

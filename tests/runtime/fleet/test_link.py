@@ -12,10 +12,9 @@ import pytest
 
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.fleet.authority import Authority
-from holdfast.runtime.fleet.banner import AfterBanner, AgentBanner
-from holdfast.runtime.fleet.link import Link
+from holdfast.runtime.fleet.handshake import AfterBanner, AgentBanner
+from holdfast.runtime.fleet.link import Link, end_if_silent
 from holdfast.runtime.fleet.tls import TlsCodec, tls_context
-from holdfast.runtime.fleet.watch import end_if_silent
 from holdfast.runtime.wire import Message
 from tests.rig.workers.processes import PATIENCE_S, count_fds
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.runtime.fleet.liveness import Liveness
+from holdfast.runtime.fleet.link import Liveness
 
 
 def test_a_peer_is_lost_when_its_lease_is_over() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.engines.seated import Times
+from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.ssh import SSHEngine
+from holdfast.runtime.fleet.facts import FleetSettings
 from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.settings import FleetSettings
 from tests.rig import ROOT
 from tests.rig.free_tasks import free_tasks
 from tests.rig.nodes.fleets import FleetLog

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
+from holdfast.runtime.fleet.facts import FleetSettings, Shared
 from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.settings import FleetSettings, Shared
 from holdfast.runtime.wire import Message
 from tests.rig.nodes.fleets import FleetLog, Invitations, PlayedAgent, open_fleet, play
 from tests.rig.workers.launcher_contract import start

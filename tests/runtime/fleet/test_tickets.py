@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.fleet.tickets import (
+from holdfast.runtime.fleet.handshake import (
     Invited,
     Tickets,
     decode_invitation,

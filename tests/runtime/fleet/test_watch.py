@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.runtime.fleet.watch import end_if_silent
+from holdfast.runtime.fleet.link import end_if_silent
 from tests.rig.jumping_clock import JumpingClock
 from tests.rig.jumping_clock import anyio_backend as anyio_backend
 from tests.runtime.fleet.test_link import Ends, over_pipes, over_tls

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.objects import mapped
+from holdfast.runtime import objects
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Sample:
 
 def there_and_back(value: Any, folder: Path) -> Any:
     path = folder / f"object-{len(os.listdir(folder))}"
-    mapped.write(str(path), mapped.pickled(value))
-    found = mapped.read(str(path))
+    objects.write(str(path), objects.pickled(value))
+    found = objects.read(str(path))
     path.unlink()  # mapped memory stays
     return found
 
@@ -49,7 +49,7 @@ def test_arrays_inside_of_containers_and_dataclasses_are_views_that_cannot_be_wr
         np.testing.assert_array_equal(array, other)
     for array in (found.arrays["a"], found.arrays["deep"][0]):
         assert is_view(array)
-        assert array.ctypes.data % mapped.ALIGNMENT == 0
+        assert array.ctypes.data % objects.ALIGNMENT == 0
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 
@@ -69,14 +69,14 @@ def test_an_arrow_table_comes_back_without_a_copy(tmp_path: Path) -> None:
     assert found.equals(table)
     buffer = found.column("n").chunk(0).buffers()[1]
     assert not buffer.is_mutable
-    assert buffer.address % mapped.ALIGNMENT == 0
+    assert buffer.address % objects.ALIGNMENT == 0
 
 
 def test_a_part_of_a_large_array_takes_only_its_own_memory() -> None:
     whole = np.zeros((1000, 1000))
-    assert mapped.pickled(whole[:, ::100]).file_bytes < whole.nbytes / 50
+    assert objects.pickled(whole[:, ::100]).file_bytes < whole.nbytes / 50
     table = pa.table({"n": np.arange(100_000), "s": ["some text"] * 100_000})
-    few = mapped.pickled({"part": table.slice(500, 10)})
+    few = objects.pickled({"part": table.slice(500, 10)})
     assert few.file_bytes < 5_000
 
 
@@ -135,14 +135,14 @@ def test_where_the_disk_is_full_nothing_of_the_file_is_left(
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="No space left"):
-        mapped.write(str(tmp_path / "object"), mapped.pickled(np.zeros(100)))
+        objects.write(str(tmp_path / "object"), objects.pickled(np.zeros(100)))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("cut", [0, 10, 40, 64, 500])
 def test_a_file_that_was_cut_is_not_an_object(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "object"
-    mapped.write(str(path), mapped.pickled(np.arange(1000)))
+    objects.write(str(path), objects.pickled(np.arange(1000)))
     os.truncate(path, cut)
-    with pytest.raises(mapped.BadObject):
-        mapped.read(str(path))
+    with pytest.raises(objects.BadObject):
+        objects.read(str(path))

@@ -15,29 +15,29 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.runtime.objects import mapped, object_folder
+from holdfast.runtime import objects
 
-VALUE = mapped.pickled(b"x" * 1000)
+VALUE = objects.pickled(b"x" * 1000)
 HOLDER = """
 import sys
-from holdfast.runtime.objects import mapped, object_folder
-own = object_folder.ObjectFolder({object_folder.FOLDER: sys.argv[1]})
-print(own.put("object", mapped.pickled(b"x")), flush=True)
+from holdfast.runtime import objects
+own = objects.ObjectFolder({objects.FOLDER: sys.argv[1]})
+print(own.put("object", objects.pickled(b"x")), flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    return {object_folder.FOLDER: str(tmp_path / "objects")}
+    return {objects.FOLDER: str(tmp_path / "objects")}
 
 
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of /dev/shm, and one in place of the disk."""
-    monkeypatch.setattr(object_folder, "_MEMORY", str(tmp_path / "memory"))
+    monkeypatch.setattr(objects, "_MEMORY", str(tmp_path / "memory"))
     # However full the disk of the tests is, a part of memory stays free.
-    monkeypatch.setattr(object_folder, "_LEFT_OF_MEMORY", 1 << 40)
+    monkeypatch.setattr(objects, "_LEFT_OF_MEMORY", 1 << 40)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
     for name in ("memory", "disk"):
         (tmp_path / name).mkdir()
@@ -56,9 +56,9 @@ def path_of(uploader: subprocess.Popen[str]) -> Path:
 def test_what_was_put_is_one_file_until_the_object_folder_is_closed(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    own = object_folder.ObjectFolder(environ)
+    own = objects.ObjectFolder(environ)
     path = own.put("object", VALUE)
-    assert mapped.read(path) == b"x" * 1000
+    assert objects.read(path) == b"x" * 1000
     assert files(tmp_path) == ["object"]
     assert os.stat(Path(path).parent).st_mode & 0o077 == 0
     own.close()
@@ -68,9 +68,9 @@ def test_what_was_put_is_one_file_until_the_object_folder_is_closed(
 def test_only_what_a_dead_process_has_left_is_swept(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", HOLDER, environ[object_folder.FOLDER]]
+    command = [sys.executable, "-c", HOLDER, environ[objects.FOLDER]]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    own = object_folder.ObjectFolder(environ)
+    own = objects.ObjectFolder(environ)
     with (
         subprocess.Popen(command, **pipes) as dead,
         subprocess.Popen(command, **pipes) as alive,
@@ -80,13 +80,13 @@ def test_only_what_a_dead_process_has_left_is_swept(
         dead.send_signal(signal.SIGKILL)
         dead.wait()
         assert left.exists()
-        object_folder.remove_abandoned(environ)
+        objects.remove_abandoned(environ)
         assert not left.parent.exists()
         assert kept.exists()
         assert mine.exists()
         alive.kill()
     own.close()
-    object_folder.remove_abandoned(environ)
+    objects.remove_abandoned(environ)
     assert list((tmp_path / "objects").iterdir()) == []
 
 
@@ -95,7 +95,7 @@ def test_the_packed_files_of_a_killed_process_are_swept_too(
 ) -> None:
     source = (
         "import os, signal\n"
-        "from holdfast.runtime.objects.object_folder import TemporaryFolder\n"
+        "from holdfast.runtime.objects import TemporaryFolder\n"
         "folder = TemporaryFolder()\n"
         "open(os.path.join(folder.path, 'modules.tar.gz'), 'w').close()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -105,8 +105,8 @@ def test_the_packed_files_of_a_killed_process_are_swept_too(
         [sys.executable, "-c", source], env={**os.environ, "TMPDIR": str(disk)}, check=False
     )
     assert files(disk) == ["modules.tar.gz"]
-    mine = object_folder.TemporaryFolder()
-    object_folder.remove_abandoned(environ)
+    mine = objects.TemporaryFolder()
+    objects.remove_abandoned(environ)
     assert files(disk) == []
     assert Path(mine.path).is_dir()
     mine.remove()
@@ -114,7 +114,7 @@ def test_the_packed_files_of_a_killed_process_are_swept_too(
 
 
 def test_a_forked_child_leaves_its_parents_objects_alone(environ: dict[str, str]) -> None:
-    own = object_folder.ObjectFolder(environ)
+    own = objects.ObjectFolder(environ)
     path = own.put("object", VALUE)
     pid = os.fork()
     if pid == 0:
@@ -122,23 +122,23 @@ def test_a_forked_child_leaves_its_parents_objects_alone(environ: dict[str, str]
         own.close()
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    object_folder.remove_abandoned(environ)  # it has not removed the lock, either
-    assert mapped.read(path) == b"x" * 1000
+    objects.remove_abandoned(environ)  # it has not removed the lock, either
+    assert objects.read(path) == b"x" * 1000
     own.close()
 
 
 def test_a_folder_that_others_can_write_to_is_refused(environ: dict[str, str]) -> None:
-    base = Path(environ[object_folder.FOLDER], f"holdfast-objects-{os.getuid()}")
+    base = Path(environ[objects.FOLDER], f"holdfast-objects-{os.getuid()}")
     (base / "1-theirs").mkdir(parents=True)
     base.chmod(0o777)
-    with pytest.raises(object_folder.ForeignFolder, match="only this user"):
-        object_folder.ObjectFolder(environ).put("object", VALUE)
-    object_folder.remove_abandoned(environ)
+    with pytest.raises(objects.ForeignFolder, match="only this user"):
+        objects.ObjectFolder(environ).put("object", VALUE)
+    objects.remove_abandoned(environ)
     assert (base / "1-theirs").exists()
 
 
 def test_memory_is_taken_first(memory: Path) -> None:
-    own = object_folder.ObjectFolder({})
+    own = objects.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory))
     own.close()
 
@@ -148,7 +148,7 @@ def test_where_memory_would_run_short_the_disk_is_taken(
 ) -> None:
     little = SimpleNamespace(available=2 * VALUE.file_bytes - 1)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: little)
-    own = object_folder.ObjectFolder({})
+    own = objects.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()
 
@@ -156,10 +156,10 @@ def test_where_memory_would_run_short_the_disk_is_taken(
 def test_what_a_container_may_use_counts_as_memory(
     memory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(object_folder, "_CGROUP", tmp_path)
+    monkeypatch.setattr(objects, "_CGROUP", tmp_path)
     (tmp_path / "memory.max").write_text("100000\n")
     (tmp_path / "memory.current").write_text("99000\n")
-    own = object_folder.ObjectFolder({})
+    own = objects.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()
 
@@ -167,15 +167,15 @@ def test_what_a_container_may_use_counts_as_memory(
 def test_a_place_that_turns_out_to_be_full_is_skipped(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = mapped.write
+    real = objects.write
 
-    def write(path: str, value: mapped.Pickled) -> None:
+    def write(path: str, value: objects.Pickled) -> None:
         if path.startswith(str(memory)):
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, value)
 
-    monkeypatch.setattr(object_folder, "write", write)
-    own = object_folder.ObjectFolder({})
+    monkeypatch.setattr(objects, "write", write)
+    own = objects.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()
 
@@ -187,20 +187,20 @@ def test_a_disk_too_full_for_a_temporary_folder_disturbs_only_who_puts_something
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
-    object_folder.remove_abandoned({})
-    assert object_folder.roots({}) == (str(memory), "/tmp")
+    objects.remove_abandoned({})
+    assert objects.roots({}) == (str(memory), "/tmp")
 
 
 def test_where_nothing_has_room_it_learns_how_much_there_was(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(path: str, value: mapped.Pickled) -> None:
+    def write(path: str, value: objects.Pickled) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(object_folder, "write", write)
-    own = object_folder.ObjectFolder({})
+    monkeypatch.setattr(objects, "write", write)
+    own = objects.ObjectFolder({})
     with pytest.raises(
-        object_folder.NoRoom, match=r"it takes 1,\d\d\d bytes \(.*memory: .*disk: [\d,]+ b"
+        objects.NoRoom, match=r"it takes 1,\d\d\d bytes \(.*memory: .*disk: [\d,]+ b"
     ):
         own.put("object", VALUE)
     own.close()

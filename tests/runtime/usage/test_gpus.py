@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.usage.nvml import Gpu, Nvml
-from holdfast.runtime.usage.sampler import Sampler
-from holdfast.runtime.usage.shares import GpuShare, share_of
+from holdfast.runtime.usage.sampler import Gpu, GpuShare, Nvml, Sampler, share_of
 
 GB = 1 << 30
 

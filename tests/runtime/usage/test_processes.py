@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runtime.usage import processes
-from holdfast.runtime.usage.processes import Memory, Stat, table, trees
+from holdfast.runtime.usage import used
 from holdfast.runtime.usage.sampler import Sampler
+from holdfast.runtime.usage.used import Memory, Stat, table, trees
 
 pytestmark = [
     pytest.mark.process,
@@ -66,8 +66,8 @@ def test_a_worker_that_has_ended_is_left_out() -> None:
 def test_the_memory_of_a_large_process_is_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([0.0, 0.1, 19.0, 20.5, 20.6])  # a reading takes 0.1 s
     sizes = iter([70, 50])
-    monkeypatch.setattr("holdfast.runtime.usage.processes.time.monotonic", lambda: next(moments))
-    monkeypatch.setattr(processes, "_kilobytes", lambda *_: next(sizes))
+    monkeypatch.setattr("holdfast.runtime.usage.used.time.monotonic", lambda: next(moments))
+    monkeypatch.setattr(used, "_kilobytes", lambda *_: next(sizes))
     memory = Memory()
     assert memory.of(7, Stat(1, 0.1, 100), others=1) == 70
     assert memory.of(7, Stat(1, 0.2, 120), others=1) == 90  # as much more as its resident memory
@@ -80,8 +80,8 @@ def test_the_memory_of_a_process_that_does_nothing_is_read_every_few_minutes(
     # Readings take 0.3 ms each.
     moments = iter([0.0, 0.0003, 60.0, 180.0, 193.0, 193.0003, 253.0, 253.0003])
     sizes = iter([70, 50, 60])
-    monkeypatch.setattr("holdfast.runtime.usage.processes.time.monotonic", lambda: next(moments))
-    monkeypatch.setattr(processes, "_kilobytes", lambda *_: next(sizes))
+    monkeypatch.setattr("holdfast.runtime.usage.used.time.monotonic", lambda: next(moments))
+    monkeypatch.setattr(used, "_kilobytes", lambda *_: next(sizes))
     memory, waiting = Memory(), Stat(1, 0.1, 100)
     assert [memory.of(7, waiting, others=64) for _ in range(4)] == [70, 70, 70, 50]
     assert memory.of(7, Stat(1, 0.2, 100), others=64) == 60  # it has run

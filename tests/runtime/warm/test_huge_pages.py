@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.runtime.warm.huge_pages import HUGE_BYTES, HugePages, huge_ranges
+from holdfast.runtime.warm.preloading import HUGE_BYTES, HugePages, huge_ranges
 
 MAPS = """\
 560000200000-560000800000 rw-p 00000000 00:00 0                          [heap]
@@ -20,7 +20,7 @@ MAPS = """\
 # Holds 64 MB in small pages, forks often, and prints the huge pages that it has then.
 FORKS = """
 import mmap, os, time
-from holdfast.runtime.warm.huge_pages import HugePages
+from holdfast.runtime.warm.preloading import HugePages
 kept = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 kept.madvise(mmap.MADV_NOHUGEPAGE)
 for at in range(0, len(kept), 4096):

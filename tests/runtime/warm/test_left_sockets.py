@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.warm import left_sockets
-from holdfast.runtime.warm.left_sockets import remove_left
+from holdfast.runtime import transport
+from holdfast.runtime.transport import remove_left
 
 
 def bound(path: Path) -> Path:
@@ -28,7 +28,7 @@ def test_only_the_sockets_of_a_dead_process_are_removed(
     link.symlink_to(other)
     file.touch()
     paths = [str(path) for path in (left, link, file, tmp_path / "nothing")]
-    monkeypatch.setattr(left_sockets, "_DIES_WITHIN_S", 0.0)
+    monkeypatch.setattr(transport, "_DIES_WITHIN_S", 0.0)
     remove_left(paths, os.getpid())
     assert left.is_socket()
     with subprocess.Popen([sys.executable, "-Ic", ""]) as process:

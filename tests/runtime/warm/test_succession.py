@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.warm import succession
-from holdfast.runtime.warm.local_worker import LocalWorker
+from holdfast.runtime.warm.client import LocalWorker
 from tests.rig.free_tasks import free_tasks
 from tests.rig.workers.processes import Heard, Lifeline, wait_for_end, warm_parent
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast.runtime.engines import started
 from holdfast.runtime.engines.engine import EngineFailed, NodeKind
 from holdfast.runtime.engines.slurm import commands
-from holdfast.runtime.engines.slurm.terms import SlurmTerms
+from holdfast.runtime.engines.slurm.commands import SlurmTerms
 
 
 def terms(**given: object) -> SlurmTerms:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.runtime.engines.slurm.hostlist import hosts_in
+from holdfast.runtime.engines.slurm.commands import hosts_in
 
 
 @pytest.mark.parametrize(

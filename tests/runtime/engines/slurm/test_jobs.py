@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.runtime.engines.slurm import jobs
+from holdfast.runtime.engines.slurm.commands import Row
 from holdfast.runtime.engines.slurm.jobs import Job, Rest
-from holdfast.runtime.engines.slurm.parsing import Row
 
 RUNNING = Row(array="7", number=0, name="x-1", state="RUNNING", used_s=30.0, node="n1")
 PENDING = Row(array="7", number=0, name="x-1", state="PENDING", reason="Priority")

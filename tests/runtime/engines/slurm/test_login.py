@@ -11,8 +11,8 @@ from holdfast.runtime.engines import started
 from holdfast.runtime.engines.engine import EngineFailed
 from holdfast.runtime.engines.slurm import login as login_module
 from holdfast.runtime.engines.slurm.client import Deadlines
+from holdfast.runtime.engines.slurm.commands import KIND, SlurmTerms
 from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
-from holdfast.runtime.engines.slurm.terms import KIND, SlurmTerms
 from tests.rig.free_tasks import free_tasks
 from tests.rig.nodes.engine_host import AGENT, AgentLink, FakeHost, fake_host
 from tests.rig.nodes.slurm import KILL_WAIT_S, SlurmCluster, wait_until

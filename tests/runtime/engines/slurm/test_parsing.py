@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.runtime.engines.slurm.parsing import (
+from holdfast.runtime.engines.slurm.commands import (
     Row,
     exit_in,
     is_unreachable,

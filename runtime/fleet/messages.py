@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.names import UnsafeName, plain_name, printable, shown
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.exit_cause import ExitCause
+from holdfast.runtime.launcher import ExitCause
 from holdfast.runtime.usage.used import Used, read_used
 from holdfast.runtime.wire import Message
 from holdfast.text.errors import shortened

@@ -1,0 +1,586 @@
+"""How an agent reaches the controller: its invitation, then TLS or the pipe of its stdio.
+
+A ticket admits one agent, once. An agent that has not shown its ticket reaches nothing, and has
+little time. The controller's port, for agents that connect over TLS, is bound to one address and
+opened at the first invitation that needs it. Over a pipe, a first line says where the frames
+begin: a login shell may print anything before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.dataclass import dataclass
+from holdfast.forked import close_in_children
+from holdfast.names import shown
+from holdfast.runtime.engines.engine import EngineFailed, Invitation, Pipe
+from holdfast.runtime.errors import RuntimeFault, WireError
+from holdfast.runtime.fleet.facts import LARGEST_BEFORE_HELLO, PROTOCOL, FleetSettings
+from holdfast.runtime.fleet.link import Link
+from holdfast.runtime.fleet.messages import Hello, read_hello
+from holdfast.runtime.fleet.tls import Credentials, TlsCodec, tls_context
+from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.transport import readable
+from holdfast.runtime.wire import Decoder, Message, encode
+from holdfast.version import VERSION
+
+if TYPE_CHECKING:
+    from holdfast.runtime.fleet.authority import Authority
+
+
+MAGIC = b"\x00holdfast agent 1\x00\n"
+MOST_NOISE = 1 << 16
+_SHOWN = 200
+
+
+class AgentBanner:
+    """The agent's end: begins with the line."""
+
+    def __init__(self) -> None:
+        self._waiting = [MAGIC]
+
+    def receive(self, data: bytes) -> bytes:
+        return data
+
+    def send(self, data: bytes) -> None:
+        self._waiting.append(data)
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self) -> bytes:
+        data = b"".join(self._waiting)
+        self._waiting.clear()
+        return data
+
+
+class AfterBanner(AgentBanner):
+    """The controller's end: skips at most `MOST_NOISE` bytes before the line."""
+
+    def __init__(self) -> None:
+        self._noise: bytes | None = b""
+        self._waiting = []
+
+    def receive(self, data: bytes) -> bytes:
+        """Raises WireError for too much noise."""
+        if self._noise is None:
+            return data
+        noise, magic, rest = (self._noise + data).partition(MAGIC)
+        if len(noise) > MOST_NOISE:
+            raise WireError(f"no agent answered, but: {noise[:_SHOWN]!r}")
+        self._noise = None if magic else noise
+        return rest
+
+
+_TOKEN_BYTES = 32
+_FIRST = "invitation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invited:
+    """What an agent reads in its invitation. Without `credentials` it talks over the pipe on which
+    it got the invitation; otherwise it connects to `port` at `address`."""
+
+    ticket: str
+    token: bytes
+    address: str = ""
+    port: int = 0
+    credentials: Credentials | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """An invited agent that has not introduced itself."""
+
+    name: str
+    kind: str
+    over_pipe: bool
+
+
+class Tickets:
+    """The tickets of a run. Only hashes of the tokens are kept."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[str, bytes] = {}
+        self.open: dict[str, Ticket] = {}
+
+    def issue(self, kind: str, *, over_pipe: bool) -> tuple[Ticket, bytes]:
+        """A new ticket and its token."""
+        ticket = Ticket(name=f"agent-{secrets.token_hex(6)}", kind=kind, over_pipe=over_pipe)
+        token = secrets.token_bytes(_TOKEN_BYTES)
+        self.open[ticket.name] = ticket
+        self._hashes[ticket.name] = hashlib.sha256(token).digest()
+        return ticket, token
+
+    def redeem(self, name: str, token: bytes) -> Ticket | None:
+        """Use up the ticket. None if it is unknown, was used, or the token is not its own."""
+        known = self._hashes.get(name)
+        if known is None or not hmac.compare_digest(known, hashlib.sha256(token).digest()):
+            return None
+        return self.withdraw(name)
+
+    def withdraw(self, name: str) -> Ticket | None:
+        """Admit no agent with this ticket. Returns it if it was open."""
+        self._hashes.pop(name, None)
+        return self.open.pop(name, None)
+
+
+def encode_invitation(invited: Invited) -> bytes:
+    table: dict[str, Any] = {"ticket": invited.ticket, "token": invited.token}
+    if (own := invited.credentials) is not None:
+        table |= {
+            "address": invited.address,
+            "port": invited.port,
+            "authority": own.authority,
+            "certificate": own.certificate,
+            "key": own.key,
+        }
+    return encode([_FIRST, table])
+
+
+def decode_invitation(data: bytes) -> Invited:
+    """Raises WireError."""
+    match Decoder(LARGEST_BEFORE_HELLO).feed(data):
+        case [[str(first), dict(table)]] if first == _FIRST:
+            return _invited(table)
+        case _:
+            raise WireError("not an invitation: it is incomplete, or of another program")
+
+
+def _invited(table: Mapping[str, Any]) -> Invited:
+    match table:
+        case {
+            "ticket": str(ticket),
+            "token": bytes(token),
+            "address": str(address),
+            "port": int(port),
+            "authority": bytes(authority),
+            "certificate": bytes(certificate),
+            "key": bytes(key),
+        }:
+            own = Credentials(authority=authority, certificate=certificate, key=key)
+            return Invited(ticket=ticket, token=token, address=address, port=port, credentials=own)
+        case {"ticket": str(ticket), "token": bytes(token)}:
+            return Invited(ticket=ticket, token=token)
+        case _:
+            raise WireError("not an invitation: it has no ticket")
+
+
+Admit = Callable[[Link, Ticket, Hello], None]
+
+
+class Greeting:
+    """Waits for the hello of each new connection, and checks its ticket."""
+
+    def __init__(
+        self,
+        tickets: Tickets,
+        admit: Admit,
+        *,
+        tasks: TaskScope,
+        turned_away: Callable[[Link, str], None],
+    ) -> None:
+        """`admit` gets the link of an agent that has shown its ticket, and takes it over.
+        `turned_away` is called with any other, and why; "" if the other end closed it."""
+        self._tickets = tickets
+        self._admit = admit
+        self._tasks = tasks
+        self._turned_away = turned_away
+        self.pending: set[Link] = set()
+        # Called when a pending connection is one no more.
+        self.on_room: Callable[[], None] = lambda: None
+
+    def receive(self, link: Link, within_s: float, ticket: str = "") -> None:
+        """Wait for the hello; over a pipe, `ticket` is known already."""
+        self.pending.add(link)
+        link.begin(partial(self._on_hello, link, ticket), partial(self._on_closed, link))
+        self._tasks.later(within_s, self._on_late, link, within_s)
+
+    def expect_certificate(self, link: Link, within_s: float) -> None:
+        """End a connection over TLS that shows no certificate within this time. Whoever has none
+        takes the place of an agent for a short time only."""
+        self._tasks.later(within_s, self._on_nameless, link, within_s)
+
+    def close(self) -> None:
+        for link in list(self.pending):
+            link.close()
+        self.pending.clear()
+
+    def _on_hello(self, link: Link, ticket_name: str, message: Message) -> None:
+        hello = read_hello(message)
+        # Over TLS, the certificate is of one ticket, too.
+        expected = link.codec.peer if isinstance(link.codec, TlsCodec) else ticket_name
+        if hello.ticket != expected:
+            raise WireError(f"its ticket {shown(hello.ticket)} is not its own")
+        ticket = self._tickets.redeem(hello.ticket, hello.token)
+        if ticket is None:
+            raise WireError("its ticket is unknown, or was used before")
+        self._forget(link)
+        self._admit(link, ticket, hello)
+
+    def _on_closed(self, link: Link, reason: str) -> None:
+        self._forget(link)
+        self._turned_away(link, reason)
+
+    def _on_late(self, link: Link, within_s: float) -> None:
+        if link in self.pending:
+            link.drain()
+            if link in self.pending:
+                link.fail(f"it did not introduce itself within {within_s:g} s")
+
+    def _on_nameless(self, link: Link, within_s: float) -> None:
+        assert isinstance(link.codec, TlsCodec)
+        if link in self.pending and not link.codec.peer:
+            link.drain()
+            if link in self.pending and not link.codec.peer:
+                link.fail(f"it showed no certificate within {within_s:g} s")
+
+    def _forget(self, link: Link) -> None:
+        self.pending.discard(link)
+        self.on_room()
+
+
+_BACKLOG = 1024
+# So many are accepted in one turn of the loop.
+_PER_TURN = 16
+# The pause after the process has run out of descriptors.
+_ACCEPT_PAUSE_S = 1.0
+
+
+class Door:
+    """Accepts connections while fewer than `most_pending` are pending; the kernel queues the
+    others."""
+
+    def __init__(
+        self,
+        greeting: Greeting,
+        settings: FleetSettings,
+        context: ssl.SSLContext,
+        tasks: TaskScope,
+    ) -> None:
+        """Raises OSError if the address is not one of this machine's."""
+        self._greeting = greeting
+        self._settings = settings
+        self._context = context
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._socket = _listen(settings.address)
+        self._is_accepting = False
+        self.port: int = self._socket.getsockname()[1]
+        greeting.on_room = self._accept_more
+        close_in_children(self)
+        self._accept_more()
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._stop()
+            self._socket.close()
+
+    def close_in_child(self) -> None:
+        self._socket.close()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._greeting.pending) >= self._settings.most_pending
+
+    def _accept_more(self) -> None:
+        if not self._is_accepting and not self._is_full and self._socket.fileno() >= 0:
+            self._is_accepting = True
+            self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _stop(self) -> None:
+        if self._is_accepting:
+            self._is_accepting = False
+            self._loop.remove_reader(self._socket.fileno())
+
+    def _accept(self) -> None:
+        try:
+            for _ in range(_PER_TURN):
+                if not self._is_full:
+                    self._receive(*self._socket.accept())
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:  # no descriptor is free
+            self._tasks.later(_ACCEPT_PAUSE_S, self._accept_more)
+            self._stop()
+        if self._is_full:
+            self._stop()
+
+    def _receive(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+        no_delay(sock)
+        fd = sock.detach()
+        codec = TlsCodec(self._context, is_server=True)
+        link = Link(fd, fd, codec, largest=LARGEST_BEFORE_HELLO, name=peer[0])
+        self._greeting.receive(link, self._settings.hello_s)
+        self._greeting.expect_certificate(link, self._settings.certificate_s)
+
+
+def no_delay(sock: socket.socket) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _listen(address: str) -> socket.socket:
+    ((family, kind, protocol, _, place), *_) = socket.getaddrinfo(
+        address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.bind(place)
+        sock.listen(_BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+# How long a refused agent may take to read why.
+_READ_S = 5.0
+
+
+class Admission:
+    """Everything about an agent before it is a node."""
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        tasks: TaskScope,
+        *,
+        admitted: Callable[[Link, Ticket, Hello], None],
+        refused: Callable[[Ticket, str], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        """`refused` gets the ticket of an agent that cannot be a node, and why."""
+        self.tickets = Tickets()
+        # How many connections have shown no ticket.
+        self.turned_away = 0
+        self._settings = settings
+        self._tasks = tasks
+        self._admitted = admitted
+        self._refused = refused
+        self._tell = tell
+        self._door: Door | None = None
+        self._greeting = Greeting(
+            self.tickets, self._check, tasks=tasks, turned_away=self._turn_away
+        )
+
+    def invite(self, kind: str, *, over_pipe: bool) -> Invitation:
+        """Raises EngineFailed if the port cannot be opened, or `cryptography` is missing."""
+        ticket, token = self.tickets.issue(kind, over_pipe=over_pipe)
+        invited = Invited(ticket=ticket.name, token=token)
+        if not over_pipe:
+            invited = Invited(
+                ticket=ticket.name,
+                token=token,
+                address=self._settings.address,
+                port=self._opened_door.port,
+                credentials=self._authority.agent(ticket.name),
+            )
+        return Invitation(ticket=ticket.name, secret=encode_invitation(invited))
+
+    def attach(self, name: str, pipe: Pipe) -> None:
+        ticket = self.tickets.open.get(name)
+        if ticket is None or not ticket.over_pipe:
+            for fd in (pipe.reads, pipe.writes):
+                os.close(fd)
+            return
+        link = Link(
+            pipe.reads, pipe.writes, AfterBanner(), largest=LARGEST_BEFORE_HELLO, name=name
+        )
+        self._greeting.receive(link, self._settings.pipe_hello_s, name)
+
+    def close(self) -> None:
+        """Admit no more agents."""
+        if self._door is not None:
+            self._door.close()
+        self._greeting.close()
+        for name in list(self.tickets.open):
+            self.tickets.withdraw(name)
+
+    @cached_property
+    def _authority(self) -> Authority:
+        try:
+            from holdfast.runtime.fleet.authority import Authority
+        except ImportError as error:
+            raise EngineFailed(
+                f"Agents that connect over TLS need the package cryptography ({error}): "
+                f"pip install 'holdfast[cluster]'"
+            ) from error
+        return Authority()
+
+    @property
+    def _opened_door(self) -> Door:
+        if self._door is None:
+            context = tls_context(self._authority.controller(), is_server=True)
+            try:
+                self._door = Door(self._greeting, self._settings, context, self._tasks)
+            except OSError as error:
+                raise EngineFailed(
+                    f"Agents cannot connect to this machine: its address "
+                    f"{self._settings.address} cannot be used: {error}"
+                ) from error
+        return self._door
+
+    def _check(self, link: Link, ticket: Ticket, hello: Hello) -> None:
+        problem = refusal(hello)
+        if not problem:
+            self._admitted(link, ticket, hello)
+            return
+        link.hand_over(lambda _: None, lambda _: None)
+        link.send(["refused", problem])
+        link.finish()
+        self._tasks.later(_READ_S, link.close)
+        self._refused(ticket, problem)
+
+    def _turn_away(self, link: Link, reason: str) -> None:
+        self.turned_away += 1
+        if isinstance(link.codec, AfterBanner):
+            self._miss(link.name, reason)
+        elif self.turned_away == 1:
+            reason = reason or "it closed the connection before its hello"
+            self._tell(
+                f"A connection from {link.name} to the port of this run is not an agent's: "
+                f"{reason}. It reached nothing. More of them are not shown"
+            )
+
+    def _miss(self, name: str, reason: str) -> None:
+        """An agent was not reached over its pipe. If it has closed the pipe itself, its job ends,
+        and the engine says how."""
+        ticket = self.tickets.withdraw(name) if reason else None
+        if ticket is not None:
+            self._refused(ticket, f"an agent could not be reached over its pipe: {reason}")
+
+
+def refusal(hello: Hello) -> str:
+    """Why an agent cannot be a node; "" if it can."""
+    own_python = python_version()
+    if hello.protocol != PROTOCOL or hello.version != VERSION:
+        return (
+            f"{hello.hostname} has holdfast {hello.version}, this machine {VERSION}: install "
+            f"the same version on both"
+        )
+    if hello.python.split(".")[:2] != own_python.split(".")[:2]:
+        return (
+            f"{hello.hostname} has Python {hello.python}, this machine {own_python}: trials are "
+            f"sent as pickles, which need the same minor version on both"
+        )
+    return ""
+
+
+def python_version() -> str:
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+_INVITED_S = 120.0
+_CONNECT_S = 45.0
+# A machine that answers, but not at the port: the controller has ended.
+_REFUSED_S = 3.0
+_TRY_S = 10.0
+_PAUSE_S = 0.5
+_CONTROLLER = "the controller"
+_REMEDY = (
+    ". Pass controller_address=, a name or an address of the script's machine that the nodes can "
+    "reach, and look whether a firewall closes its ports"
+)
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+class NotReached(RuntimeFault):
+    """The agent cannot begin; the message says why."""
+
+
+def read_invitation(place: str) -> Invited:
+    """Read an invitation from a file, or from stdin for "-". Raises NotReached, OSError, and
+    WireError for invalid data."""
+    if place != "-":
+        with open(place, "rb") as file:
+            return decode_invitation(file.read(LARGEST_BEFORE_HELLO))
+    deadline = time.monotonic() + _INVITED_S
+    head = _read_exactly(4, deadline)
+    length = int.from_bytes(head, "big")
+    if length > LARGEST_BEFORE_HELLO:
+        raise NotReached("stdin has no invitation")
+    return decode_invitation(head + _read_exactly(length, deadline))
+
+
+def _read_exactly(size: int, deadline: float) -> bytes:
+    data = b""
+    while len(data) < size:
+        if not readable(_STDIN, max(0.0, deadline - time.monotonic())):
+            raise NotReached(f"no invitation on stdin within {_INVITED_S:g} s")
+        part = os.read(_STDIN, size - len(data))
+        if not part:
+            raise NotReached("stdin ended before the invitation")
+        data += part
+    return data
+
+
+class StdioCall:
+    """Takes stdin and stdout for the connection to the controller: what else this process or its
+    children print goes to stderr, and they read nothing."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._reads, self._writes = os.dup(_STDIN), os.dup(_STDOUT)
+        os.dup2(_STDERR, _STDOUT)
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), _STDIN)
+
+    def link(self) -> Link:
+        """Call it on the loop."""
+        return Link(self._reads, self._writes, AgentBanner(), name=_CONTROLLER)
+
+
+class TlsCall:
+    """Connects to the controller's port. `address` is this end's own."""
+
+    def __init__(self, invited: Invited) -> None:
+        """Raises NotReached."""
+        assert invited.credentials is not None
+        try:
+            self._context = tls_context(invited.credentials, is_server=False)
+        except (ssl.SSLError, ValueError) as error:
+            raise NotReached(f"the invitation's certificate is invalid: {error}") from error
+        self._socket = _connected(invited.address, invited.port)
+        no_delay(self._socket)
+        self.address: str = self._socket.getsockname()[0]
+
+    def link(self) -> Link:
+        """Call it on the loop."""
+        fd = self._socket.detach()
+        return Link(fd, fd, TlsCodec(self._context, is_server=False), name=_CONTROLLER)
+
+
+def call(invited: Invited, own_address: str) -> StdioCall | TlsCall:
+    """Reach the controller. Over a pipe, `own_address` is where other nodes can reach this one.
+    Raises NotReached."""
+    return StdioCall(own_address) if invited.credentials is None else TlsCall(invited)
+
+
+def _connected(address: str, port: int) -> socket.socket:
+    """Try for a while: a network may come up late, and the controller's queue may be full."""
+    began = time.monotonic()
+    while True:
+        try:
+            return socket.create_connection((address, port), timeout=_TRY_S)
+        except OSError as error:
+            is_refused = isinstance(error, ConnectionRefusedError)
+            within_s = _REFUSED_S if is_refused else _CONNECT_S
+            if time.monotonic() - began > within_s:
+                raise NotReached(
+                    f"the controller at {address} port {port} cannot be reached within "
+                    f"{within_s:g} s: {error}{'' if is_refused else _REMEDY}"
+                ) from error
+        time.sleep(_PAUSE_S)
