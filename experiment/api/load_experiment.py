@@ -10,7 +10,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import known_uri
 from holdfast.experiment.records.place import address_of
 from holdfast.experiment.results.read_experiment import warn_of
-from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.result_grid import ResultGrid, results_of
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.trial.config import RunConfig
 
@@ -43,5 +43,5 @@ def load(
     if filesystem is None and "://" not in address:
         address = known_uri(os.environ, address)
     found = find_enclosing(address, settings, os.environ, run, filesystem=filesystem)
-    warn_of(found.read.location, found.read.notices)
-    return found.results
+    warn_of(found.location, found.notices)
+    return results_of(found)

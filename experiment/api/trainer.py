@@ -181,7 +181,7 @@ class DataParallelTrainer:
         tuner = self._tuner or Tuner(self, run_config=self.run_config)
         if tuner.earlier is not None:
             # It cannot be resumed: if it failed, raise its own failure.
-            results = replace(tuner.earlier, needs_newest=False).as_it_is()
+            results = tuner.earlier_results()
         elif resume == "never":
             results = tuner.fit()
         else:

@@ -12,6 +12,8 @@ from holdfast import started_by_import
 from holdfast.compat import ray_path
 from holdfast.compat.advice import checked, explained_attribute, explains_call, explains_keywords
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.queue.job_experiments import JobExperiments
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.trial.config import (
     CheckpointConfig,
@@ -28,7 +30,7 @@ from holdfast.trial.resources import PlacementGroupFactory
 # reads or reports has no use for it.
 if TYPE_CHECKING:
     from holdfast.experiment.queue.job_experiments import JobExperiments
-    from holdfast.experiment.results.result_grid import EarlierRun, ResultGrid
+    from holdfast.experiment.results.result_grid import ResultGrid
     from holdfast.experiment.start.request import Request
 
 
@@ -165,7 +167,8 @@ class Tuner:
         )
         self._request.check()
         self._results: ResultGrid | None = None
-        self._earlier: EarlierRun | None = None
+        self._earlier: ExperimentView | None = None
+        self._needs_newest = False
 
     @short_errors
     @explains_call("fit")
@@ -195,7 +198,7 @@ class Tuner:
         process or thread runs it, TuneError for what makes the whole experiment impossible.
         """
         if self._earlier is not None:
-            return self._earlier.as_it_is()
+            return self.earlier_results(needs_newest=self._needs_newest)
         started_by_import.check()
         from holdfast.experiment.control.machine_resources import host_resources
         from holdfast.experiment.queue.job_experiments import JobExperiments
@@ -298,12 +301,30 @@ class Tuner:
     @property
     def trainable(self) -> Any:
         """What the trials run; for an earlier run, its name."""
-        return self._request.trainable if self._earlier is None else self._earlier.trainable
+        if self._earlier is not None:
+            return self._earlier.machine.spec.trainable
+        return self._request.trainable
 
     @property
-    def earlier(self) -> EarlierRun | None:
+    def earlier(self) -> ExperimentView | None:
         """The run that this tuner only reads, since a later run followed it under its name."""
         return self._earlier
+
+    def earlier_results(self, *, needs_newest: bool = False) -> ResultGrid:
+        """The results that `fit()` returns for an earlier run. `needs_newest`: arguments of the
+        restore apply only to the newest run.
+
+        Raises InvalidConfig if trials would have to resume.
+        """
+        assert self._earlier is not None
+        assert self._results is not None
+        if needs_newest or not self._earlier.machine.finished:
+            raise InvalidConfig(
+                f"run {self._earlier.run} in {self._earlier.location.public} was followed by "
+                f"another and cannot be resumed: get_results() reads it. To run it again, use "
+                f"another name=..."
+            )
+        return self._results
 
     def with_record(self, name: str, content: bytes, command: str) -> Self:
         """This tuner; `fit()` also writes a file that describes the experiment to its folder. The
@@ -349,14 +370,14 @@ class Tuner:
 
     def __repr__(self) -> str:
         if self._earlier is not None:
-            return f"Tuner({self._earlier.trainable})\n  state: {self._state}"
+            return f"Tuner({self.trainable})\n  state: {self._state}"
         from holdfast.experiment.api.tuner import tuner_text
 
         return tuner_text(self._request, self._state, os.environ)
 
     def _repr_html_(self) -> str:
         if self._earlier is not None:
-            return self._earlier.results._repr_html_()
+            return self.get_results()._repr_html_()
         from holdfast.experiment.api.tuner import tuner_html
 
         return tuner_html(self._request, self._state, os.environ)
@@ -364,7 +385,8 @@ class Tuner:
     @property
     def _state(self) -> str:
         if self._earlier is not None:
-            return f"run {self._earlier.run} in {self._earlier.path}, which another followed"
+            path = self._earlier.location.public
+            return f"run {self._earlier.run} in {path}, which another followed"
         if self._results is not None:
             return f"fit() returned {len(self._results)} results"
         return "restored: fit() resumes it" if self._is_restored else "not started: call fit()"
@@ -455,7 +477,6 @@ class Tuner:
         InvalidConfig for a trainable of another name, or, without `extend`, for what differs.
         """
         from holdfast.experiment.records.opened import OpenedExperiment
-        from holdfast.experiment.results.result_grid import earlier_run
         from holdfast.experiment.start.extension import Wanted
         from holdfast.experiment.start.restoring import (
             RestoreArguments,
@@ -474,10 +495,15 @@ class Tuner:
         tuner = cls.__new__(cls)
         tuner._results, tuner._earlier = None, None
         if run is not None:
-            needs_newest = bool(resume_errored or restart_errored or resume_config or extend)
-            tuner._earlier = earlier_run(opened, run, needs_newest=needs_newest)
-            if tuner._earlier is not None:
-                tuner._results = tuner._earlier.results
+            from holdfast.experiment.results.read_experiment import read_experiment
+            from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
+
+            read = read_experiment(opened.place.location, run)
+            if read.is_followed:
+                tuner._earlier, tuner._results = read, ResultGrid(ExperimentAnalysis.of(read))
+                tuner._needs_newest = bool(
+                    resume_errored or restart_errored or resume_config or extend
+                )
                 return tuner
         config = path if isinstance(path, RunConfig) else None
         arguments = RestoreArguments(

@@ -15,12 +15,13 @@ from dataclasses import asdict
 from importlib.metadata import distributions, version
 from typing import Any, Final
 
-from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.locate import find
 from holdfast.experiment.browse.overview import failure_causes, overview
 from holdfast.experiment.doctor.target import find_target
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal import read_events
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.runtime.fleet.facts import detect_total
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.errors import redact
@@ -61,7 +62,7 @@ def _machine(environ: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _experiment(found: LocatedExperiment, now: float) -> dict[str, Any]:
+def _experiment(found: ExperimentView, now: float) -> dict[str, Any]:
     facts, spec = asdict(overview(found, now=now)), found.machine.spec
     return {
         **{name: facts[name] for name in _OF_OVERVIEW},
@@ -76,27 +77,27 @@ def _experiment(found: LocatedExperiment, now: float) -> dict[str, Any]:
     }
 
 
-def _traceback(found: LocatedExperiment, cause: Any) -> str:
+def _traceback(found: ExperimentView, cause: Any) -> str:
     error = found.machine.trials[cause.trial_id].error
     return "" if error is None else error.traceback or error.headline
 
 
-def _records(found: LocatedExperiment) -> dict[str, Any]:
+def _records(found: ExperimentView) -> dict[str, Any]:
     """The number of records of each kind in the journal on this machine, and the last of them
     with the seconds since the beginning."""
     counts: Counter[str] = Counter()
     last: deque[str] = deque(maxlen=_EVENTS)
-    if found.read.layout is not None:
+    if found.layout is not None:
         for kind, now in _kinds(found):
             counts[kind] += 1
-            last.append(f"{now - found.read.began_at:.3f} s: {kind}")
+            last.append(f"{now - found.began_at:.3f} s: {kind}")
     return {"records": counts, "last_records": last}
 
 
-def _kinds(found: LocatedExperiment) -> Iterator[tuple[str, float]]:
-    assert found.read.layout is not None
+def _kinds(found: ExperimentView) -> Iterator[tuple[str, float]]:
+    assert found.layout is not None
     try:
-        for record, _ in read_events(found.read.layout.journal):
+        for record, _ in read_events(found.layout.journal):
             yield type(record.event).__name__, record.now
     except UnreadableRecord as error:
         yield f"unreadable: {error}", 0.0

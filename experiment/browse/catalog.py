@@ -13,8 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, counts, stop_reasons
-from holdfast.experiment.browse.locate import LocatedExperiment, find, published_as
+from holdfast.experiment.browse.locate import find, published_as
 from holdfast.experiment.folder.contents import (
     aside_of,
     experiments_in,
@@ -30,7 +29,9 @@ from holdfast.experiment.progress.summarizer import leader, value_of
 from holdfast.experiment.records.journal import JournalUnreadable
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import is_mirror_of
+from holdfast.experiment.records.view import Condition, ExperimentView, counts, stop_reasons
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
+from holdfast.experiment.results.result_grid import front_of
 from holdfast.names import listed
 from holdfast.scheduler.trial_count import not_created
 from holdfast.syncer.checkpoint.download import with_store
@@ -358,7 +359,7 @@ def entry_of(
     environ: Mapping[str, str],
     now: float,
     sizes: bool,
-    hear: Callable[[LocatedExperiment], object] = lambda experiment: None,
+    hear: Callable[[ExperimentView], object] = lambda experiment: None,
 ) -> CatalogEntry | None:
     """The entry of a folder; None if it is not an experiment's. `hear` gets what was read."""
     location = Location.resolve(path, None, {})
@@ -385,7 +386,7 @@ def entry_of(
 
 
 def described(
-    experiment: LocatedExperiment, name: str, now: float, size_bytes: int | None
+    experiment: ExperimentView, name: str, now: float, size_bytes: int | None
 ) -> CatalogEntry:
     """The entry of an experiment that has been read."""
     machine, spec = experiment.machine, experiment.machine.spec
@@ -399,36 +400,36 @@ def described(
         trials=counts(machine),
         stop_reasons=stop_reasons(machine, is_live=state is Condition.LIVE),
         not_created=not_created(machine),
-        run=experiment.read.run,
+        run=experiment.run,
         best=Best(
             trial_id=best.trial_id, metric=spec.metric or "", mode=spec.mode or "", value=value
         )
         if best is not None and value is not None
         else None,
-        pareto_front=experiment.pareto_front,
-        began_at=experiment.read.began_at,
+        pareto_front=front_of(experiment),
+        began_at=experiment.began_at,
         updated_at=machine.now,
         size_bytes=size_bytes,
         tags=spec.options.get("tags", {}),
         problem=_first_error(experiment),
-        notices=experiment.read.notices,
+        notices=experiment.notices,
         storage=experiment.storage,
     )
 
 
-def _first_error(experiment: LocatedExperiment) -> str:
+def _first_error(experiment: ExperimentView) -> str:
     machine = experiment.machine
     failed = (t for t in machine.trials.values() if t.status is Status.ERROR and t.error)
     first = next((trial.error.headline for trial in failed if trial.error is not None), "")
     return first or (machine.ending.message if machine.ending is not None else "")
 
 
-def size_of(experiment: LocatedExperiment, storage: Location | None = None) -> int:
+def size_of(experiment: ExperimentView, storage: Location | None = None) -> int:
     """Bytes of all files of the experiment in this storage; by default, where it was read.
 
     Raises StorageError.
     """
-    if storage is None and experiment.read.layout is not None:
-        return bytes_below(os.path.realpath(experiment.read.layout.root))
-    listed = with_store(storage or experiment.read.location, lambda store: store.list())
+    if storage is None and experiment.layout is not None:
+        return bytes_below(os.path.realpath(experiment.layout.root))
+    listed = with_store(storage or experiment.location, lambda store: store.list())
     return sum(entry.size for entry in listed)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, counts, stop_reasons
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import trial_named
 from holdfast.experiment.progress.summarizer import value_of
+from holdfast.experiment.records.view import Condition, ExperimentView, counts, stop_reasons
 from holdfast.experiment.results.drawing import PlotCurve, points
 from holdfast.experiment.results.ranking import NoBestResult, params_of
+from holdfast.experiment.results.result_grid import outcome_of
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.trial_count import not_created
 from holdfast.text.trials import short_name, stop_reason
@@ -138,7 +138,7 @@ class Comparison:
 
 
 def compare(
-    found: Sequence[tuple[LocatedExperiment, str | None]],
+    found: Sequence[tuple[ExperimentView, str | None]],
     *,
     now: float,
     metric: str | None = None,
@@ -180,7 +180,7 @@ def split_trial(text: str, is_experiment: Callable[[str], bool]) -> tuple[str, s
 
 def _side(
     label: str,
-    experiment: LocatedExperiment,
+    experiment: ExperimentView,
     name: str | None,
     *,
     now: float,
@@ -188,7 +188,7 @@ def _side(
     mode: str | None,
     x: str,
 ) -> Side:
-    machine, outcome = experiment.machine, experiment.outcome
+    machine, outcome = experiment.machine, outcome_of(experiment)
     metric = metric or machine.spec.metric
     mode = mode or outcome.mode_of(metric)
     state = experiment.condition(now)
@@ -221,18 +221,18 @@ def _side(
     )
 
 
-def _best(experiment: LocatedExperiment, metric: str | None, mode: str | None) -> Trial | None:
+def _best(experiment: ExperimentView, metric: str | None, mode: str | None) -> Trial | None:
     """The best trial, or without a goal the only one; None if none can be best."""
     trials = list(experiment.machine.trials.values())
     if metric is None or mode is None:
         return trials[0] if len(trials) == 1 else None
     try:
-        return experiment.outcome.best_scored(metric, mode).trial
+        return outcome_of(experiment).best_scored(metric, mode).trial
     except NoBestResult:
         return None
 
 
-def _labels(found: Sequence[tuple[LocatedExperiment, str | None]]) -> list[str]:
+def _labels(found: Sequence[tuple[ExperimentView, str | None]]) -> list[str]:
     """Short and distinct: names of experiments, or their paths if two have the same name."""
     names = [experiment.name for experiment, _ in found]
     heads = names

@@ -6,14 +6,11 @@ It may be running, or belong to another user: nothing is locked, written or unpi
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, condition_of
 from holdfast.experiment.doctor.target import find_target
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
@@ -21,17 +18,14 @@ from holdfast.experiment.records.opened import has_all, read_head
 from holdfast.experiment.records.place import ExperimentPlace, followed, split
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.records.snapshots import snapshot_names
-from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.results.read_experiment import (
     ExperimentNotFound,
     KeptRecords,
     NeverBegun,
-    ReadExperiment,
     read_records,
     read_tree,
 )
-from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
-from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.segment import segments
@@ -43,62 +37,6 @@ from holdfast.trial.errors import TuneError
 _LEVELS = 2  # <experiment>/<trial>/<checkpoint>
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocatedExperiment:
-    """An experiment as its records describe it, and signs of whether it runs.
-
-    `shown` is its path in a form that other commands accept, without credentials. `storage` is the
-    URI of the storage that this tree is uploaded to, "" for another. `holder` and `heard_at`: see
-    `condition_of`. `only`: the id of the one trial that the user named, "" for all.
-    """
-
-    shown: str
-    read: ReadExperiment
-    holder: str = ""
-    heard_at: float | None = None
-    only: str = ""
-    storage: str = ""
-
-    @property
-    def machine(self) -> Machine:
-        return self.read.machine
-
-    @property
-    def name(self) -> str:
-        return self.read.location.path.rstrip("/").rpartition("/")[2]
-
-    @property
-    def reads_storage(self) -> bool:
-        """Whether its place is another than its tree on this machine, if it has one here."""
-        layout = self.read.layout
-        return layout is None or str(layout.root) != self.read.location.local_path
-
-    @property
-    def outcome(self) -> Outcome:
-        """Its trials, results and files, as in an ExperimentAnalysis."""
-        return self._analysis.outcome
-
-    @property
-    def pareto_front(self) -> tuple[str, ...]:
-        """The trials that no other beats in all goals; none unless it has several."""
-        front = self.outcome.pareto_front() if self.machine.spec.goals else ()
-        return tuple(one.trial.trial_id for one in front)
-
-    @property
-    def results(self) -> ResultGrid:
-        """Its results as `fit()` returns them, with placeholders for the user's objects."""
-        return ResultGrid(self._analysis)
-
-    @property
-    def _analysis(self) -> ExperimentAnalysis:
-        only = [self.only] if self.only else None
-        is_live = self.condition(time.time()) is Condition.LIVE
-        return ExperimentAnalysis.of(self.read, only=only, is_live=is_live)
-
-    def condition(self, now: float) -> Condition:
-        return condition_of(self.machine, holder=self.holder, heard_at=self.heard_at, now=now)
-
-
 def find(
     path: str,
     settings: Settings,
@@ -108,7 +46,7 @@ def find(
     filesystem: Any = None,
     asks: bool = True,
     kept: KeptRecords | None = None,
-) -> LocatedExperiment:
+) -> ExperimentView:
     """Read the experiment at `path`: its directory, a URI as `storage_path` takes it, or a path in
     `filesystem`.
 
@@ -142,9 +80,10 @@ def find(
     read = read_tree(target.layout, target.remote or location, run)
     # The process with the lock runs the newest one.
     holder = "" if read.is_followed else holder
-    return LocatedExperiment(
+    return replace(
+        read,
         shown=_shown(path, location),
-        read=replace(read, notices=(*read.notices, *notices)),
+        notices=(*read.notices, *notices),
         holder=holder,
         storage="" if storage is None else storage.public,
     )
@@ -165,17 +104,17 @@ def storage_of(
 
 
 def with_storage(
-    experiment: LocatedExperiment, settings: Settings, environ: Mapping[str, str]
-) -> LocatedExperiment:
+    experiment: ExperimentView, settings: Settings, environ: Mapping[str, str]
+) -> ExperimentView:
     """The experiment; files that its tree on this machine lacks are read from its storage, if this
     user's run uploads the tree there. Nodes send their trials' files only there."""
-    read = experiment.read
-    if not experiment.storage or read.layout is None or not _is_own(read.layout):
+    layout = experiment.layout
+    if not experiment.storage or layout is None or not _is_own(layout):
         return experiment
-    storage = storage_of(read.layout, read.location, settings, environ)
+    storage = storage_of(layout, experiment.location, settings, environ)
     if storage is None:
         return experiment
-    return replace(experiment, read=replace(read, location=storage))
+    return replace(experiment, location=storage)
 
 
 def is_copy(
@@ -200,7 +139,7 @@ def _is_own(layout: Layout) -> bool:
 
 def _newer(
     layout: Layout, storage: Location, run: int | None
-) -> tuple[LocatedExperiment | None, list[str]]:
+) -> tuple[ExperimentView | None, list[str]]:
     """The experiment in storage if its state is newer than the tree's; and notices."""
     try:
         if _is_newest(layout, storage):
@@ -209,7 +148,7 @@ def _newer(
     except (StorageError, ExperimentNotFound) as error:
         return None, [f"{storage} may have a newer state, but did not answer: {error}"]
     notice = f"{storage} has a newer state than {layout.root}, and is shown here"
-    return replace(found, read=replace(found.read, notices=(*found.read.notices, notice))), []
+    return replace(found, notices=(*found.notices, notice)), []
 
 
 def find_enclosing(
@@ -219,7 +158,7 @@ def find_enclosing(
     run: int | None = None,
     *,
     filesystem: Any = None,
-) -> LocatedExperiment:
+) -> ExperimentView:
     """As `find`. The path of a trial's folder, or of a checkpoint in it, finds its experiment, of
     which the results have `only` that trial."""
     try:
@@ -257,12 +196,12 @@ def _may_enclose(path: str, filesystem: Any) -> bool:
 
 def _in_storage(
     location: Location, run: int | None, kept: KeptRecords | None = None
-) -> LocatedExperiment:
+) -> ExperimentView:
     is_kept = kept is not None and run is None and location.local_path is None
     read = kept.read(location) if kept and is_kept else read_records(location, run)
     head = published_as(location)
     heard_at = None if head is None else head.modified
-    return LocatedExperiment(shown=location.public, read=read, heard_at=heard_at)
+    return replace(read, shown=location.public, heard_at=heard_at)
 
 
 def published_as(location: Location) -> ObjectInfo | None:

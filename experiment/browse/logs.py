@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, counts, sync_period_s
-from holdfast.experiment.browse.locate import LocatedExperiment, published_as
+from holdfast.experiment.browse.locate import published_as
 from holdfast.experiment.folder.contents import check_folder
 from holdfast.experiment.folder.layout import ERROR, Layout, log_names_of, rank_log
 from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
 from holdfast.experiment.progress.summarizer import leader
 from holdfast.experiment.records.place import read_mirror
+from holdfast.experiment.records.view import Condition, ExperimentView, counts, sync_period_s
 from holdfast.experiment.results.read_experiment import RunStarts
 from holdfast.names import listed
 from holdfast.scheduler.events import ExperimentSpec
@@ -62,22 +62,21 @@ def log_name(spec: ExperimentSpec, stream: str, rank: int) -> str:
     return rank_log(name, rank) if rank else name
 
 
-def layout_of(experiment: LocatedExperiment, trial: Trial, name: str) -> Layout | None:
+def layout_of(experiment: ExperimentView, trial: Trial, name: str) -> Layout | None:
     """The tree on this machine that has the newest content of this file of the trial; None if
     storage has it."""
-    read = experiment.read
-    if read.layout is None or str(read.layout.root) == read.location.local_path or name == ERROR:
-        return read.layout
+    if not experiment.reads_storage or experiment.layout is None or name == ERROR:
+        return experiment.layout
     on_nodes = trial.place.nodes or (experiment.machine.cluster and not trial.attempt)
-    return None if on_nodes else read.layout
+    return None if on_nodes else experiment.layout
 
 
-def check_reachable(experiment: LocatedExperiment, trial: Trial, name: str) -> None:
+def check_reachable(experiment: ExperimentView, trial: Trial, name: str) -> None:
     """Raise NoSuchLog if a node sends the file to a storage that the user has not named."""
-    layout = experiment.read.layout
+    layout = experiment.layout
     if layout is None or name == ERROR or not trial.place.nodes:
         return
-    if str(layout.root) != experiment.read.location.local_path:
+    if str(layout.root) != experiment.location.local_path:
         return
     if (note := read_mirror(layout)) is not None:
         raise NoSuchLog(
@@ -86,12 +85,12 @@ def check_reachable(experiment: LocatedExperiment, trial: Trial, name: str) -> N
         )
 
 
-def place_of(experiment: LocatedExperiment, trial: Trial, name: str) -> str:
+def place_of(experiment: ExperimentView, trial: Trial, name: str) -> str:
     """The path of a file of the trial, or its URI without credentials."""
     layout = layout_of(experiment, trial, name)
     if layout is not None:
         return str(layout.trial(trial.spec) / name)
-    return experiment.read.location.child(f"{trial.spec.dirname}/{name}").public
+    return experiment.location.child(f"{trial.spec.dirname}/{name}").public
 
 
 def sender_of(trial: Trial, rank: int = 0) -> str:
@@ -100,10 +99,10 @@ def sender_of(trial: Trial, rank: int = 0) -> str:
     return "" if not nodes else ", ".join(nodes) if rank else nodes[0]
 
 
-def stored_at(experiment: LocatedExperiment, trial: Trial, name: str) -> float | None:
+def stored_at(experiment: ExperimentView, trial: Trial, name: str) -> float | None:
     """When the newest content of this file came, in seconds since 1970, by the clock of its place;
     None if there is no such file, or that is not known. Raises StorageError, OSError."""
-    layout, location = layout_of(experiment, trial, name), experiment.read.location
+    layout, location = layout_of(experiment, trial, name), experiment.location
     if layout is not None:
         with suppress(FileNotFoundError):
             return os.stat(_folder(layout, trial) / name).st_mtime
@@ -113,7 +112,7 @@ def stored_at(experiment: LocatedExperiment, trial: Trial, name: str) -> float |
     return None if found is None else found.modified
 
 
-def trial_named(experiment: LocatedExperiment, name: str) -> Trial:
+def trial_named(experiment: ExperimentView, name: str) -> Trial:
     """The trial with this id, number, name or folder, or the only one whose id begins or ends so.
 
     Raises NoSuchTrial.
@@ -132,7 +131,7 @@ def trial_named(experiment: LocatedExperiment, name: str) -> Trial:
     raise NoSuchTrial(f"which trial? {fault}: {shown}. Pass an id, or a number such as 0")
 
 
-def written(experiment: LocatedExperiment, trial: Trial, name: str) -> Iterator[bytes]:
+def written(experiment: ExperimentView, trial: Trial, name: str) -> Iterator[bytes]:
     """The bytes of a file in the trial's folder, in pieces.
 
     Reads the file from storage if it is not on this machine. Raises NoSuchLog, StorageError,
@@ -143,15 +142,15 @@ def written(experiment: LocatedExperiment, trial: Trial, name: str) -> Iterator[
     here = None if layout is None else _folder(layout, trial) / name
     if here is not None and here.is_file():
         return _pieces(here)
-    if layout is None or str(layout.root) != experiment.read.location.local_path:
-        data = read_file(experiment.read.location.child(trial.spec.dirname), name)
+    if layout is None or str(layout.root) != experiment.location.local_path:
+        data = read_file(experiment.location.child(trial.spec.dirname), name)
         if data is not None:
             return iter([data])
     raise NoSuchLog(_not_written(experiment, trial, name))
 
 
 def piece_from(
-    experiment: LocatedExperiment, trial: Trial, name: str, offset: int
+    experiment: ExperimentView, trial: Trial, name: str, offset: int
 ) -> tuple[int, bytes] | None:
     """The size of a file in the trial's folder, and some of its bytes from `offset` on.
 
@@ -159,7 +158,7 @@ def piece_from(
     """
     layout = layout_of(experiment, trial, name)
     if layout is None:
-        return read_from(experiment.read.location.child(trial.spec.dirname), name, offset, _PIECE)
+        return read_from(experiment.location.child(trial.spec.dirname), name, offset, _PIECE)
     try:
         with open_regular(_folder(layout, trial) / name) as file:
             size = file.seek(0, os.SEEK_END)
@@ -194,14 +193,14 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def _not_written(experiment: LocatedExperiment, trial: Trial, name: str) -> str:
+def _not_written(experiment: ExperimentView, trial: Trial, name: str) -> str:
     folder = place_of(experiment, trial, name).rpartition("/")[0]
     layout, spec = layout_of(experiment, trial, name), trial.spec
     if layout is not None:
         tree = layout.trial(spec)
         there = sorted(path.name for path in tree.iterdir()) if tree.is_dir() else []
     else:
-        there = list_folder(experiment.read.location.child(spec.dirname))
+        there = list_folder(experiment.location.child(spec.dirname))
     outputs = tuple(log_names(experiment.machine.spec))
     logs = [n for n in there if n.startswith(outputs) or n == ERROR]
     if name == ERROR and trial.error is None:
@@ -260,11 +259,11 @@ class TrialLog:
 
     def __init__(
         self,
-        experiment: LocatedExperiment,
+        experiment: ExperimentView,
         trial: Trial,
         name: str,
         *,
-        find: Callable[[], LocatedExperiment],
+        find: Callable[[], ExperimentView],
         now: Callable[[], float],
         rank: int = 0,
     ) -> None:
@@ -308,8 +307,8 @@ class TrialLog:
 
     def _refresh(self) -> None:
         """Read the records again; from storage only if it has a new publication."""
-        in_storage = self._experiment.read.layout is None
-        published = published_as(self._experiment.read.location) if in_storage else None
+        in_storage = self._experiment.layout is None
+        published = published_as(self._experiment.location) if in_storage else None
         if published is None or published != self._published:
             self._experiment = self._find()
             self._published = published
@@ -411,7 +410,7 @@ class View:
     """The experiment as it was just read. `is_new`: it differs from the view before in more than
     its age."""
 
-    experiment: LocatedExperiment
+    experiment: ExperimentView
     condition: Condition
     is_new: bool
 
@@ -425,7 +424,7 @@ class Watcher:
 
     def __init__(
         self,
-        find: Callable[[], LocatedExperiment],
+        find: Callable[[], ExperimentView],
         interval_s: float | None,
         *,
         wait: Callable[[float], None],
@@ -440,7 +439,7 @@ class Watcher:
         self._cpu = cpu
         self._now = now
         self._told: set[str] = set()
-        self._known: LocatedExperiment | None = None
+        self._known: ExperimentView | None = None
         self._mark: object = None
         self._shown: object = None
 
@@ -487,7 +486,7 @@ class Watcher:
     def _pause_s(self) -> float:
         if self._interval_s is not None:
             return self._interval_s
-        is_stored = self._known is not None and self._known.read.layout is None
+        is_stored = self._known is not None and self._known.layout is None
         return INTERVAL_STORAGE_S if is_stored else _HERE_S
 
     def _say(self, text: str) -> None:
@@ -496,16 +495,16 @@ class Watcher:
             self._tell(text)
 
 
-def _mark_of(experiment: LocatedExperiment) -> object:
+def _mark_of(experiment: ExperimentView) -> object:
     """Changes with each record. Raises StorageError, OSError."""
-    layout = experiment.read.layout
+    layout = experiment.layout
     if layout is None:
-        return published_as(experiment.read.location)
+        return published_as(experiment.location)
     newest = max(segments(layout.journal), default=0)
     return newest, segment_size(layout.journal, newest), current_holder(layout.lock)
 
 
-def _shown(experiment: LocatedExperiment, condition: Condition) -> object:
+def _shown(experiment: ExperimentView, condition: Condition) -> object:
     """What a reader sees change, without the ages."""
     machine = experiment.machine
     best = leader(machine.trials.values(), machine.spec.metric, machine.spec.mode)
@@ -515,5 +514,5 @@ def _shown(experiment: LocatedExperiment, condition: Condition) -> object:
         sum(trial.iteration for trial in machine.trials.values()),
         None if best is None else (best.trial_id, best.iteration),
         machine.epoch,
-        experiment.read.run,
+        experiment.run,
     )

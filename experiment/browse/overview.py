@@ -8,16 +8,16 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, counts, stop_reasons
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import log_names, place_of
 from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.folder.nodes_file import NodeBeat, read_news
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
 from holdfast.experiment.progress.summarizer import leader, value_of
 from holdfast.experiment.progress.wording import cause, user_frame
+from holdfast.experiment.records.view import Condition, ExperimentView, counts, stop_reasons
 from holdfast.experiment.results.ranking import AUTOMATIC, params_of, varied_names
 from holdfast.experiment.results.result import Result
+from holdfast.experiment.results.result_grid import front_of
 from holdfast.scheduler.nodes.cluster import FormerNode, Node
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.trial_count import not_created
@@ -89,7 +89,7 @@ class NodeList:
         return asdict(self)
 
 
-def node_list(experiment: LocatedExperiment, *, now: float) -> NodeList:
+def node_list(experiment: ExperimentView, *, now: float) -> NodeList:
     """Reads the records, and the file with the nodes' last beats.
 
     A run that was killed has no record of the end of its nodes, but their agents end with it.
@@ -100,7 +100,7 @@ def node_list(experiment: LocatedExperiment, *, now: float) -> NodeList:
     if condition is not Condition.LIVE:
         former |= {name: FormerNode(was=node, cause=RUN_ENDED) for name, node in nodes.items()}
         nodes = {}
-    news = read_news(experiment.read.layout or experiment.read.location)
+    news = read_news(experiment.layout or experiment.location)
     beats = news.beats
     here = (_here(name, node, machine.placement, beats.get(name)) for name, node in nodes.items())
     left = (_left(name, node, beats.get(name)) for name, node in former.items())
@@ -219,7 +219,7 @@ class FailureCause:
     trials: int
 
 
-def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
+def overview(experiment: ExperimentView, *, now: float) -> Overview:
     """Reads only the records, and the time of the last publication to storage."""
     machine, spec = experiment.machine, experiment.machine.spec
     best = leader(machine.trials.values(), spec.metric, spec.mode)
@@ -235,11 +235,11 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
         metric=spec.metric,
         mode=spec.mode,
         goals=spec.goals,
-        pareto_front=experiment.pareto_front,
-        began_at=experiment.read.began_at,
+        pareto_front=front_of(experiment),
+        began_at=experiment.began_at,
         updated_at=machine.now,
         active_s=machine.active_s,
-        run=experiment.read.run,
+        run=experiment.run,
         restores=machine.epoch - 1,
         ending=machine.ending.message or machine.ending.reason if machine.ending else "",
         tags=spec.options.get("tags", {}),
@@ -248,12 +248,12 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
         not_created=not_created(machine),
         best=None if best is None else trial_as_json(experiment, best, is_live=is_live),
         usage=usage_of_all([usage for trial in machine.trials.values() for usage in trial.usages]),
-        notices=experiment.read.notices,
+        notices=experiment.notices,
         storage=experiment.storage,
     )
 
 
-def experiment_as_json(experiment: LocatedExperiment, *, now: float) -> dict[str, Any]:
+def experiment_as_json(experiment: ExperimentView, *, now: float) -> dict[str, Any]:
     """The overview, the names of the varied parameters, and every trial, as JSON values."""
     trials = list(experiment.machine.trials.values())
     is_live = experiment.condition(now) is Condition.LIVE
@@ -267,7 +267,7 @@ def experiment_as_json(experiment: LocatedExperiment, *, now: float) -> dict[str
     }
 
 
-def trial_as_json(experiment: LocatedExperiment, trial: Trial, *, is_live: bool) -> dict[str, Any]:
+def trial_as_json(experiment: ExperimentView, trial: Trial, *, is_live: bool) -> dict[str, Any]:
     """One trial as JSON values."""
     spec, settings = trial.spec, experiment.machine.spec
     newest = trial.newest_checkpoint
@@ -311,7 +311,7 @@ def row_as_json(trial: Trial, result: Result) -> dict[str, Any]:
     }
 
 
-def failure_causes(experiment: LocatedExperiment) -> list[FailureCause]:
+def failure_causes(experiment: ExperimentView) -> list[FailureCause]:
     """The causes of failed trials, most frequent first, grouped as in the terminal of a run."""
     groups: dict[tuple[str, str], list[tuple[Trial, Failure]]] = {}
     for trial in experiment.machine.trials.values():
@@ -328,7 +328,7 @@ def failure_causes(experiment: LocatedExperiment) -> list[FailureCause]:
     ]
 
 
-def _failure(experiment: LocatedExperiment, trial: Trial, error: Failure) -> TrialFailure:
+def _failure(experiment: ExperimentView, trial: Trial, error: Failure) -> TrialFailure:
     return TrialFailure(
         headline=error.headline,
         kind=error.kind,

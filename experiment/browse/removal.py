@@ -17,13 +17,7 @@ from typing import Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.catalog import CatalogEntry, described
-from holdfast.experiment.browse.condition import Condition, longest_silence_s
-from holdfast.experiment.browse.locate import (
-    LocatedExperiment,
-    find,
-    is_copy,
-    published_as,
-)
+from holdfast.experiment.browse.locate import find, is_copy, published_as
 from holdfast.experiment.folder.contents import aside_of, erase_tree, is_experiment, is_written
 from holdfast.experiment.folder.layout import HEAD, JOURNAL, PARAMS, STAGING, STDOUT, Layout
 from holdfast.experiment.folder.settings import Settings
@@ -31,6 +25,7 @@ from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.records.journal import traces_in
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import read_mirror
+from holdfast.experiment.records.view import Condition, ExperimentView, longest_silence_s
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun, not_found
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError, os_errors, redact
@@ -270,7 +265,7 @@ def _is_stored_experiment(stored: list[ObjectInfo]) -> bool:
 
 def _read(
     path: str, settings: Settings, environ: Mapping[str, str]
-) -> tuple[LocatedExperiment | None, Condition, str]:
+) -> tuple[ExperimentView | None, Condition, str]:
     """The experiment, or its state and why it cannot be read."""
     try:
         return find(path, settings, environ, asks=False), Condition.UNREADABLE, ""
@@ -280,7 +275,7 @@ def _read(
         return None, Condition.UNREADABLE, redact(str(error))
 
 
-def _check_silent(remote: Location, experiment: LocatedExperiment | None, now: float) -> None:
+def _check_silent(remote: Location, experiment: ExperimentView | None, now: float) -> None:
     """Raise Locked if the experiment may run on another machine."""
     if experiment is None:
         head = published_as(remote)
@@ -335,14 +330,14 @@ def _bytes_of(layout: Layout | None) -> int:
     return bytes_below(str(layout.root)) + bytes_below(str(aside_of(layout.root)))
 
 
-def _others(layout: Layout | None, experiment: LocatedExperiment | None) -> tuple[str, ...]:
+def _others(layout: Layout | None, experiment: ExperimentView | None) -> tuple[str, ...]:
     """Names in the experiment's folder that are the user's own."""
     if layout is None or not layout.root.is_dir():
         return ()
     trials = () if experiment is None else experiment.machine.trials.values()
     known = {HEAD, CLAIMS, *(trial.spec.dirname.rstrip("/") for trial in trials)}
     names = sorted(os.listdir(layout.root))
-    if experiment is None or experiment.read.runs_before != 0:
+    if experiment is None or experiment.runs_before != 0:
         # Not all trials are known. Each of their folders has one of these.
         of_trial = (PARAMS, STDOUT, STAGING)
         known |= {n for n in names if any((layout.root / n / one).exists() for one in of_trial)}

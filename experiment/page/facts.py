@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import node_list
 from holdfast.experiment.page.attempts import failure_of
 from holdfast.experiment.page.entries import Entries
@@ -22,6 +20,8 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.wording import cause, short_of_room, user_frame
 from holdfast.experiment.records.journal import wall_time
+from holdfast.experiment.records.view import Condition, ExperimentView
+from holdfast.experiment.results.result_grid import front_of
 from holdfast.runtime.launcher import short_cause
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import search_text
@@ -51,9 +51,9 @@ def total_of(machine: Machine) -> int | None:
     return None if left is None else len(machine.trials) + left
 
 
-def summary_of(summarizer: Summarizer, experiment: LocatedExperiment, *, now: float) -> Summary:
+def summary_of(summarizer: Summarizer, experiment: ExperimentView, *, now: float) -> Summary:
     """The numbers of the terminal, for the machine as it is."""
-    here = experiment.read.layout
+    here = experiment.layout
     facts = RunFacts(
         name=experiment.name,
         path=experiment.shown,
@@ -69,7 +69,7 @@ def _from_anywhere(shown: str) -> str:
 
 
 def facts_of(
-    experiment: LocatedExperiment,
+    experiment: ExperimentView,
     entries: Entries,
     summary: Summary,
     *,
@@ -96,11 +96,11 @@ def facts_of(
         "metric": spec.metric,
         "mode": spec.mode,
         "goals": dict(spec.goals),
-        "pareto_front": list(experiment.pareto_front),
-        "began_at": experiment.read.began_at,
+        "pareto_front": list(front_of(experiment)),
+        "began_at": experiment.began_at,
         "updated_at": machine.now,
         "active_s": machine.active_s,
-        "run": experiment.read.run,
+        "run": experiment.run,
         "restores": machine.epoch - 1,
         "ending": _ending(machine),
         "tags": json_value(options.get("tags", {})),
@@ -129,8 +129,8 @@ def facts_of(
     }
 
 
-def _notices(experiment: LocatedExperiment, summary: Summary) -> list[str]:
-    return [*filter(None, [unread_text(summary.unread)]), *experiment.read.notices]
+def _notices(experiment: ExperimentView, summary: Summary) -> list[str]:
+    return [*filter(None, [unread_text(summary.unread)]), *experiment.notices]
 
 
 def _ending(machine: Machine) -> str:
@@ -250,7 +250,7 @@ def failure_plain(error: Failure) -> dict[str, Any]:
     }
 
 
-def _nodes(experiment: LocatedExperiment, now: float) -> list[dict[str, Any]] | None:
+def _nodes(experiment: ExperimentView, now: float) -> list[dict[str, Any]] | None:
     if not experiment.machine.cluster:
         return None
     nodes = node_list(experiment, now=now).nodes

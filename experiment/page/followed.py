@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
 from holdfast.experiment.folder.layout import PROGRESS, RESULTS
 from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
@@ -32,7 +31,9 @@ from holdfast.experiment.page.trial_files import artifact
 from holdfast.experiment.page.trial_page import checkpoint_goal, read_log, trial_plain
 from holdfast.experiment.page.values import json_value
 from holdfast.experiment.progress.summarizer import Summarizer, finite
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.results.read_experiment import KeptRecords
+from holdfast.experiment.results.result_grid import outcome_of, results_of
 from holdfast.experiment.steering.client import why_not
 from holdfast.names import shown
 from holdfast.scheduler.machine import Machine
@@ -101,7 +102,7 @@ class FollowedExperiment:
     def __init__(
         self,
         key: str,
-        find: Callable[[KeptRecords], LocatedExperiment],
+        find: Callable[[KeptRecords], ExperimentView],
         *,
         clock: Callable[[], float] = time.monotonic,
         cpu: Callable[[], float] = time.thread_time,
@@ -134,7 +135,7 @@ class FollowedExperiment:
         return self._records.entries.version
 
     @property
-    def located(self) -> LocatedExperiment:
+    def located(self) -> ExperimentView:
         """The experiment as of the last look, for an order to its run."""
         return self._records.experiment
 
@@ -223,7 +224,7 @@ class FollowedExperiment:
         began: dict[str, list[dict[str, Any]]] = {}
         missing: dict[str, str] = {}
         with self._records.lock:
-            read, history = self.located.read, self._records.history
+            read, history = self.located, self._records.history
             folding = self._records.folding
             for trial_id, after in dict(trials).items():
                 trial = folding.machine.trials.get(trial_id)
@@ -269,12 +270,12 @@ class FollowedExperiment:
         return trial_plain(experiment, trial, attempts, now=now, paused=paused, values=values)
 
     def _checkpoint_values(
-        self, experiment: LocatedExperiment, trial: Trial
+        self, experiment: ExperimentView, trial: Trial
     ) -> Mapping[int, float | None]:
         metric, _ = checkpoint_goal(experiment.machine.spec)
         if metric is None:
             return {}
-        read = experiment.read
+        read = experiment
 
         def seen(after: int) -> list[Point]:
             with self._records.lock:
@@ -308,7 +309,7 @@ class FollowedExperiment:
             experiment = self._records.as_it_is()
         used_s = self._cpu()
         # Without a line in the log, which is the terminal of `holdfast web` and of a run.
-        found = experiment.results.plot.weighed(metric, params=None, algorithm="rank")
+        found = results_of(experiment).plot.weighed(metric, params=None, algorithm="rank")
         answer: dict[str, Any] = json_value(asdict(found))
         due_at = at + PAUSE_PER_CPU_S * (self._cpu() - used_s)
         with self._records.lock:
@@ -337,7 +338,7 @@ class FollowedExperiment:
         ]
         return {"scheduler": machine.spec.scheduler, "visits": visits, "takeovers": takeovers}
 
-    def _named(self, trial_id: str) -> tuple[LocatedExperiment, Trial]:
+    def _named(self, trial_id: str) -> tuple[ExperimentView, Trial]:
         with self._records.lock:
             trial = self._records.machine.trials.get(trial_id)
             if trial is None:
@@ -392,7 +393,7 @@ class FollowedExperiment:
             "concurrency": [],
         }
         if history is not None:
-            told = timeline_of(history, machine, state, lambda: experiment.outcome.states())
+            told = timeline_of(history, machine, state, lambda: outcome_of(experiment).states())
             self._facts["timeline"] = told
             self._facts["concurrency"] = concurrency(history)
         records.is_dirty, self._facts_at = False, at

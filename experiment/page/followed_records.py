@@ -12,13 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.locate import LocatedExperiment, published_as
+from holdfast.experiment.browse.locate import published_as
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.page.entries import Entries
 from holdfast.experiment.page.folding import AnotherBegins, Folding
 from holdfast.experiment.page.history import History
 from holdfast.experiment.records.journal import find_beginning
+from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.results.read_experiment import KeptRecords
 from holdfast.scheduler.machine import Machine
 from holdfast.schema import UnreadableRecord
@@ -60,7 +60,7 @@ class FollowedRecords:
 
     def __init__(
         self,
-        find: Callable[[KeptRecords], LocatedExperiment],
+        find: Callable[[KeptRecords], ExperimentView],
         *,
         clock: Callable[[], float],
         now: Callable[[], float],
@@ -73,7 +73,7 @@ class FollowedRecords:
         self.entries = Entries(self.reset_at)
         self.history: History | None = None
         self.is_dirty, self.is_live = True, False
-        self.experiment: LocatedExperiment
+        self.experiment: ExperimentView
         self.folding: Folding
         self._tail: JournalTail
         self._head: ObjectInfo | None = None
@@ -97,16 +97,15 @@ class FollowedRecords:
 
     @property
     def is_stored(self) -> bool:
-        return self.experiment.read.layout is None
+        return self.experiment.layout is None
 
-    def as_it_is(self) -> LocatedExperiment:
+    def as_it_is(self) -> ExperimentView:
         """The experiment with all its trials, which stays as it is while others look. The caller
         holds the lock."""
         machine = copy.copy(self.machine)
         machine.trials = dict(machine.trials)
         machine.clones = {source: set(clones) for source, clones in machine.clones.items()}
-        read = replace(self.experiment.read, machine=machine)
-        return replace(self.experiment, read=read)
+        return replace(self.experiment, machine=machine)
 
     @property
     def signs(self) -> tuple[object, ...]:
@@ -144,9 +143,8 @@ class FollowedRecords:
             self._load(self.machine)
         except UnreadableRecord as error:  # of a newer version, or damaged: what is known stays
             self._fault = str(error)
-            notices = (*self.experiment.read.notices, self._fault)
-            read = replace(self.experiment.read, notices=notices)
-            self.experiment = replace(self.experiment, read=read)
+            notices = (*self.experiment.notices, self._fault)
+            self.experiment = replace(self.experiment, notices=notices)
             self.is_dirty = True
         self._look_at_lock()
 
@@ -155,20 +153,20 @@ class FollowedRecords:
         looks moves the end of the journal, so this needs no lock. Raises OSError."""
         if self.history is None:
             history = History()
-            begins = self.experiment.read.begins
+            begins = self.experiment.begins
             hear_journal(self._journal_of(self.experiment), begins, self._tail.end, history)
             self.history, self.is_dirty = history, True
 
-    def _journal_of(self, experiment: LocatedExperiment) -> Path:
-        layout = experiment.read.layout
+    def _journal_of(self, experiment: ExperimentView) -> Path:
+        layout = experiment.layout
         return (layout or Layout(self._kept.root)).journal
 
     def _load(self, before: Machine | None) -> None:
         """Read the experiment as a whole. Raises what `find` raises."""
         found = self._find(self._kept)
-        is_stored = found.read.layout is None
-        head = published_as(found.read.location) if is_stored else None
-        end = found.read.end or Position()
+        is_stored = found.layout is None
+        head = published_as(found.location) if is_stored else None
+        end = found.end
         journal = self._journal_of(found)
         tail = JournalTail(journal, end, is_download=is_stored)
         folding = Folding(found.machine)
@@ -193,7 +191,7 @@ class FollowedRecords:
 
     def _download(self) -> None:
         """Download new records. Raises JournalReplaced, StorageError."""
-        location = self.experiment.read.location
+        location = self.experiment.location
         head = published_as(location)
         if head is None or head == self._head:
             return
@@ -225,11 +223,11 @@ class FollowedRecords:
 
     def _look_at_lock(self) -> None:
         """Whether a process runs it: ask the lock every 2 s, and after the end of a trial."""
-        layout = self.experiment.read.layout
+        layout = self.experiment.layout
         at = self._clock()
         if layout is not None and at - self._holder_at >= _HOLDER_S:
             self._holder_at = at
-            holder = "" if self.experiment.read.is_followed else current_holder(layout.lock)
+            holder = "" if self.experiment.is_followed else current_holder(layout.lock)
             if holder != self.experiment.holder:
                 self.experiment = replace(self.experiment, holder=holder)
                 self.is_dirty = True

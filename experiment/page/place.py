@@ -21,13 +21,7 @@ from holdfast.experiment.browse.catalog import (
     path_in,
     size_of,
 )
-from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.locate import (
-    LocatedExperiment,
-    find,
-    published_as,
-    with_storage,
-)
+from holdfast.experiment.browse.locate import find, published_as, with_storage
 from holdfast.experiment.browse.logs import PAUSE_PER_CPU_S
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
@@ -35,6 +29,7 @@ from holdfast.experiment.page.facts import summary_of
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.page.values import json_value
 from holdfast.experiment.progress.summarizer import Summarizer
+from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.results.read_experiment import (
     ExperimentNotFound,
     KeptRecords,
@@ -156,7 +151,7 @@ class Place:
             while self._followed:
                 self._followed.popitem()[1].close()
 
-    def _found(self, key: str, kept: KeptRecords) -> LocatedExperiment:
+    def _found(self, key: str, kept: KeptRecords) -> ExperimentView:
         settings, environ = self._settings, self._environ
         found = find(self._real_path_of(key), settings, environ, asks=False, kept=kept)
         return with_storage(found, settings, environ)
@@ -182,7 +177,7 @@ class Place:
         if before is not None and (at < before.due_at or (mark and mark == before.mark)):
             return before
         used_s = time.thread_time()
-        read: list[LocatedExperiment] = []
+        read: list[ExperimentView] = []
         entry = entry_of(
             self._path_of(key),
             settings=self._settings,
@@ -243,7 +238,7 @@ def _inode(path: Path) -> int:
 
 
 def _plain(
-    key: str, entry: CatalogEntry, read: list[LocatedExperiment], now: float
+    key: str, entry: CatalogEntry, read: list[ExperimentView], now: float
 ) -> dict[str, Any]:
     created = sum(entry.trials.values())
     done = sum(entry.trials.get(status, 0) for status in _FINAL)

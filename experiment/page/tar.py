@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.folder.contents import check_folder
 from holdfast.experiment.page.trial_files import (
     Download,
@@ -18,6 +17,7 @@ from holdfast.experiment.page.trial_files import (
     pieces_of,
     stored_pieces,
 )
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import reading
 from holdfast.syncer.files.tree import MANIFEST_NAME, folder_inside, folder_within
@@ -36,7 +36,7 @@ class _Member(NamedTuple):
     header: bytes
 
 
-def checkpoint_tar(experiment: LocatedExperiment, trial: Trial, dirname: str) -> Download:
+def checkpoint_tar(experiment: ExperimentView, trial: Trial, dirname: str) -> Download:
     """A checkpoint from this machine, or else from storage.
 
     Raises NotThere, LeadsElsewhere, NotRegular, StorageError, OSError.
@@ -51,10 +51,10 @@ def checkpoint_tar(experiment: LocatedExperiment, trial: Trial, dirname: str) ->
     return _stored(experiment, trial, record, name)
 
 
-def _roots(experiment: LocatedExperiment, trial: Trial) -> Iterator[tuple[Path, bool]]:
+def _roots(experiment: ExperimentView, trial: Trial) -> Iterator[tuple[Path, bool]]:
     """The folders of the experiment that may have a checkpoint: its own, and its storage if that
     is a directory of this machine; with whether it is that storage."""
-    layout, stored = experiment.read.layout, experiment.read.location.local_path
+    layout, stored = experiment.layout, experiment.location.local_path
     if layout is not None:
         check_folder(layout.trial(trial.spec))
         yield layout.root, False
@@ -81,9 +81,9 @@ def _here(root: Path, path: str, name: str, *, is_storage: bool) -> Download:
 
 
 def _stored(
-    experiment: LocatedExperiment, trial: Trial, record: CheckpointRecord, name: str
+    experiment: ExperimentView, trial: Trial, record: CheckpointRecord, name: str
 ) -> Download:
-    key, location = f"{trial.spec.dirname}/{record.dirname}", experiment.read.location
+    key, location = f"{trial.spec.dirname}/{record.dirname}", experiment.location
     is_remote = experiment.reads_storage and location.local_path is None
     entries = with_store(location, lambda store: store.list(f"{key}/")) if is_remote else []
     # An archive with `..` in it would write outside the folder in which it is unpacked.
@@ -96,7 +96,7 @@ def _stored(
     return _download(name, members, _read_stored(location.child(key), members))
 
 
-def _not_reached(experiment: LocatedExperiment, trial: Trial, record: CheckpointRecord) -> str:
+def _not_reached(experiment: ExperimentView, trial: Trial, record: CheckpointRecord) -> str:
     what = f"{record.dirname} of trial {trial.trial_id}"
     if experiment.storage and not experiment.reads_storage:
         uri = experiment.storage

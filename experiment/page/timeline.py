@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.page.happened import Attempt, Happening, Restore
 from holdfast.experiment.page.history import History
 from holdfast.experiment.page.raw_records import text_of
 from holdfast.experiment.page.values import LONG, shortened
+from holdfast.experiment.records.view import Condition
 from holdfast.names import listed
 from holdfast.runtime.launcher import short_cause
 from holdfast.scheduler.events import ExperimentSpec

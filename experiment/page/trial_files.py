@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import layout_of
 from holdfast.experiment.folder.contents import check_folder
 from holdfast.experiment.folder.layout import (
@@ -25,6 +24,7 @@ from holdfast.experiment.folder.layout import (
     of_rank_0,
 )
 from holdfast.experiment.folder.trial_folder import read_from
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.syncer.artifacts.settings import INDEX_NAME, LISTING_NAME
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.files.durable import is_leftover
@@ -87,13 +87,11 @@ class FoundFiles(NamedTuple):
     more: int
 
 
-def artifacts_of(
-    experiment: LocatedExperiment, trial: Trial, log_names: Sequence[str]
-) -> FoundFiles:
+def artifacts_of(experiment: ExperimentView, trial: Trial, log_names: Sequence[str]) -> FoundFiles:
     """The user's files in the trial's folder. Raises LeadsElsewhere, StorageError, OSError."""
     root = root_of(experiment, trial, "")
     if root is None:
-        return _stored_artifacts(experiment.read.location, trial, log_names)
+        return _stored_artifacts(experiment.location, trial, log_names)
     dirname, visited, found, more = trial.spec.dirname, 0, list[Listed](), 0
     for path, size in _walk(lambda: folder_inside(root, dirname), "", 0):
         visited += 1
@@ -131,14 +129,14 @@ def _is_artifact(path: str, log_names: Sequence[str]) -> bool:
     )
 
 
-def root_of(experiment: LocatedExperiment, trial: Trial, name: str) -> Path | None:
+def root_of(experiment: ExperimentView, trial: Trial, name: str) -> Path | None:
     """The folder of the experiment that has the newest content of this file of the trial; None if
     a storage has it that is not a directory of this machine. Raises LeadsElsewhere."""
     layout = layout_of(experiment, trial, name)
     if layout is not None:
         check_folder(layout.trial(trial.spec))
         return layout.root
-    stored = experiment.read.location.local_path
+    stored = experiment.location.local_path
     return None if stored is None else Path(os.path.realpath(stored))
 
 
@@ -216,7 +214,7 @@ def _type_of(data: bytes) -> str:
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ""
 
 
-def artifact(experiment: LocatedExperiment, trial: Trial, path: str) -> Download:
+def artifact(experiment: ExperimentView, trial: Trial, path: str) -> Download:
     """A file in the trial's folder.
 
     Raises NotThere, LeadsElsewhere, NotRegular, StorageError, OSError.
@@ -225,7 +223,7 @@ def artifact(experiment: LocatedExperiment, trial: Trial, path: str) -> Download
         raise NotThere(f"{path[:200]!r} is not the path of a file in the folder of the trial")
     root, dirname, name = root_of(experiment, trial, path), trial.spec.dirname, path.split("/")[-1]
     if root is None:
-        return _stored_file(experiment.read.location.child(dirname), path, name)
+        return _stored_file(experiment.location.child(dirname), path, name)
     inside = f"{dirname}/{path}"
     try:
         with open_inside(root, inside) as file:

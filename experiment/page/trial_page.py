@@ -9,8 +9,6 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, Final
 
-from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import (
     check_reachable,
     layout_of,
@@ -28,6 +26,7 @@ from holdfast.experiment.page.trial_files import NotThere, artifacts_of, root_of
 from holdfast.experiment.page.values import json_value, shortened
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
 from holdfast.experiment.progress.summarizer import finite, leader
+from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.results.ranking import params_of
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
@@ -44,7 +43,7 @@ _TEXT_BYTES: Final = 256 << 10
 
 
 def trial_plain(
-    experiment: LocatedExperiment,
+    experiment: ExperimentView,
     trial: Trial,
     attempts: Sequence[Attempt],
     *,
@@ -113,10 +112,10 @@ def checkpoint_goal(spec: ExperimentSpec) -> tuple[str | None, str | None]:
 
 
 def checkpoints_of(
-    experiment: LocatedExperiment, trial: Trial, values: Mapping[int, float | None]
+    experiment: ExperimentView, trial: Trial, values: Mapping[int, float | None]
 ) -> list[dict[str, Any]]:
     """Those that are kept, the newest first."""
-    read, machine = experiment.read, experiment.machine
+    read, machine = experiment, experiment.machine
     is_elsewhere = bool(experiment.storage) or experiment.reads_storage
     needed = machine.needed_of(trial.trial_id)
     known = {
@@ -176,7 +175,7 @@ def why_kept(record: CheckpointRecord, trial: Trial, machine: Machine, *, is_nee
     return "; ".join(reasons)
 
 
-def _files(experiment: LocatedExperiment, trial: Trial) -> dict[str, Any]:
+def _files(experiment: ExperimentView, trial: Trial) -> dict[str, Any]:
     names = log_names(experiment.machine.spec)
     problem = ""
     try:
@@ -197,12 +196,12 @@ def _files(experiment: LocatedExperiment, trial: Trial) -> dict[str, Any]:
 
 
 def logs_of(
-    experiment: LocatedExperiment, trial: Trial, names: Sequence[str]
+    experiment: ExperimentView, trial: Trial, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """The outputs of the trial and of its ranks, and its errors."""
     root = root_of(experiment, trial, names[0])
     if root is None:
-        there = list_folder(experiment.read.location.child(trial.spec.dirname))
+        there = list_folder(experiment.location.child(trial.spec.dirname))
         sizes = dict[str, int]()
     else:
         sizes = sizes_in(root, trial.spec.dirname)
@@ -226,9 +225,7 @@ def _label(name: str, names: Sequence[str]) -> str:
     return stream if base == name else f"{stream} of rank {name.rpartition('-')[2]}"
 
 
-def read_log(
-    experiment: LocatedExperiment, trial: Trial, name: str, offset: int
-) -> dict[str, Any]:
+def read_log(experiment: ExperimentView, trial: Trial, name: str, offset: int) -> dict[str, Any]:
     """The answer of api/e/KEY/t/ID/log/NAME; an empty one for a log that is not there yet.
 
     `is_anew`: the log is shorter than `offset`, and is read from its beginning again. Raises
@@ -249,13 +246,13 @@ def read_log(
 
 
 def _piece(
-    experiment: LocatedExperiment, trial: Trial, name: str, offset: int
+    experiment: ExperimentView, trial: Trial, name: str, offset: int
 ) -> tuple[int, int, bytes]:
     """The size of a log, an offset in it, and some bytes from there on: from `offset`, counted
     from the end if it is negative, or from the beginning if that is beyond the end."""
     root, dirname = root_of(experiment, trial, name), trial.spec.dirname
     if root is None:
-        folder = experiment.read.location.child(dirname)
+        folder = experiment.location.child(dirname)
         found = read_from(folder, name, max(0, offset), _TEXT_BYTES)
         size = 0 if found is None else found[0]
         begin = _begin(offset, size)

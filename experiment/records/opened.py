@@ -44,7 +44,8 @@ from holdfast.experiment.records.place import (
     resume_hint,
     split,
 )
-from holdfast.experiment.records.recovery import NothingToRestore, Recovered, recover
+from holdfast.experiment.records.recovery import NothingToRestore, recover
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.names import printable
 from holdfast.scheduler.events import ExperimentSpec
@@ -335,7 +336,7 @@ class OpenedExperiment:
         self._tree = tree
         self._copy_of = copy_of
         self._storage_timeout_s = storage_timeout_s
-        self._prepared: Recovered | None = None
+        self._prepared: ExperimentView | None = None
 
     @classmethod
     def at(
@@ -408,15 +409,21 @@ class OpenedExperiment:
     def tuner_file(self, *, trusted: bool = True) -> TunerFile:
         return TunerFile(self.place.layout.tuner, trusted=trusted)
 
-    def recover(self, policy: TrialScheduler | None = None) -> Recovered:
+    def recover(self, policy: TrialScheduler | None = None) -> ExperimentView:
         """Read the records on this machine; pass a `policy` to continue the experiment with it.
 
         Raises what `recovery.recover` raises.
         """
         if policy is None:
-            return recover(self.place.layout)
+            return recover(self.place.layout, location=self.place.location)
         known, self._prepared = self._prepared, None  # a run changes its machine
-        return recover(self.place.layout, policy, will_continue=True, known=known)
+        return recover(
+            self.place.layout,
+            policy,
+            will_continue=True,
+            known=known,
+            location=self.place.location,
+        )
 
     # -- a restore -------------------------------------------------------------------------------
 
@@ -571,7 +578,7 @@ class OpenedExperiment:
             self.path,
         )
 
-    def check_nothing_hidden(self, recovered: Recovered) -> None:
+    def check_nothing_hidden(self, recovered: ExperimentView) -> None:
         """Refuse a run that seems finished, but has unreadable records after its end.
 
         Raises JournalUnreadable.
@@ -597,7 +604,7 @@ class OpenedExperiment:
             self.path,
         )
 
-    def _followed(self, earlier: Recovered, state: str) -> str:
+    def _followed(self, earlier: ExperimentView, state: str) -> str:
         before = runs_known_before(self.place.layout.journal, earlier.begins)
         if before is None:
             return (

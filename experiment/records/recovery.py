@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.journal import (
     BEGINS,
@@ -19,6 +18,7 @@ from holdfast.experiment.records.journal import (
     unpack,
 )
 from holdfast.experiment.records.snapshots import LastRecord, load_newest_snapshot
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.scheduler.events import (
     CheckpointLost,
     Event,
@@ -35,6 +35,7 @@ from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
 from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.files.tree import MANIFEST_NAME, walk
 from holdfast.syncer.journal.journal import Position, read, readable_end
+from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import Failure, TuneError
 from holdfast.trial.trial import CheckpointRecord, Trial
 
@@ -121,37 +122,23 @@ _ANEW = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
-    """An experiment as its journal describes it.
-
-    `begins` is its first segment, `began_at` its start (seconds since 1970), `end` the end of its
-    last readable record. `is_followed`: another experiment has begun in the same folder after it.
-    """
-
-    machine: Machine
-    begins: int
-    end: Position
-    began_at: float
-    notices: tuple[str, ...]
-    is_followed: bool = False
-
-
 def recover(
     layout: Layout,
     policy: TrialScheduler | None = None,
     *,
     will_continue: bool = False,
     run: int | None = None,
-    known: Recovered | None = None,
-) -> Recovered:
+    known: ExperimentView | None = None,
+    location: Location | None = None,
+) -> ExperimentView:
     """Load the newest snapshot and replay the records after it; replay all records for a policy
     that does not recall its state from a snapshot.
 
     `will_continue`: the journal will be continued, so it is cut where it is damaged, and a
     snapshot from beyond that point is not used. `run`: the number of the run, from 1, among those
     in this folder; None for the newest. `known` is what an earlier call has returned, for no run:
-    its machine is used if the journal that will be continued still ends there.
+    its machine is used if the journal that will be continued still ends there. `location` is that
+    of the view, by default the tree.
 
     Raises NothingToRestore, NoSuchRun, JournalUnreadable, and UnreadableRecord for an unusable
     record.
@@ -182,8 +169,10 @@ def recover(
             break
         replay(machine, unpack(payload, position), payload, position)
         end = position
-    return Recovered(
+    return ExperimentView(
         machine=machine,
+        location=location or Location.resolve(layout.root, None, {}),
+        layout=layout,
         begins=begins.segment,
         end=end,
         began_at=beginning.began_at,

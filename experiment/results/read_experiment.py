@@ -8,10 +8,10 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.contents import experiments_in, names_like
 from holdfast.experiment.folder.layout import JOURNAL, RESULTS, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.folder.nodes_file import read_news
@@ -26,8 +26,8 @@ from holdfast.experiment.records.journal import (
 from holdfast.experiment.records.opened import fetch_earlier, fetch_journal, refresh_journal
 from holdfast.experiment.records.recovery import NothingToRestore, recover
 from holdfast.experiment.records.snapshots import snapshot_names
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.names import printable
-from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.journal.segment import Position, readable_end, segment_name, segments
 from holdfast.syncer.journal.stretches import segment_size
@@ -83,37 +83,11 @@ class RunStarts(NeverBegun):
         self.state = state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadExperiment:
-    """An experiment as its records describe it; `layout` is None if it is not on this machine.
-
-    `began_at` (seconds since 1970) and `notices`, about unusable records, are set if it was read.
-    `runs_before` is the number of earlier experiments in its folder (None: unknown, but not 0);
-    `is_followed`: a later one exists. `begins` is its first segment, and `end` the end of the last
-    record that was read, None if none was.
-    """
-
-    machine: Machine
-    location: Location
-    layout: Layout | None
-    began_at: float = 0.0
-    notices: tuple[str, ...] = ()
-    runs_before: int | None = 0
-    is_followed: bool = False
-    begins: int = 0
-    end: Position | None = None
-
-    @property
-    def run(self) -> int | None:
-        """Its number among the runs of its folder, from 1; None if it is not known."""
-        return None if self.runs_before is None else self.runs_before + 1
-
-
 def load_experiment(
     path: str | os.PathLike[str],
     filesystem: pyarrow.fs.FileSystem | None = None,
     run: int | None = None,
-) -> ReadExperiment:
+) -> ExperimentView:
     """Read the newest experiment in a directory, or run number `run`.
 
     Raises ExperimentNotFound, StorageError.
@@ -121,7 +95,7 @@ def load_experiment(
     return read_experiment(Location.resolve(path, filesystem, {}), run)
 
 
-def read_experiment(location: Location, run: int | None = None) -> ReadExperiment:
+def read_experiment(location: Location, run: int | None = None) -> ExperimentView:
     """Read the newest experiment at `location`, or run number `run`; log what cannot be read.
 
     Nothing is locked or written there, so it may be running. Records in remote storage are
@@ -162,7 +136,7 @@ def records_of(
         yield Layout(root)
 
 
-def read_tree(layout: Layout, location: Location, run: int | None = None) -> ReadExperiment:
+def read_tree(layout: Layout, location: Location, run: int | None = None) -> ExperimentView:
     """Read the local tree of an experiment whose storage is `location`.
 
     Nothing is locked or written. Raises ExperimentNotFound, OSError.
@@ -170,7 +144,7 @@ def read_tree(layout: Layout, location: Location, run: int | None = None) -> Rea
     return _folded(layout, location, here=layout, run=run)
 
 
-def read_records(location: Location, run: int | None = None) -> ReadExperiment:
+def read_records(location: Location, run: int | None = None) -> ExperimentView:
     """Read the experiment at `location`; what is in remote storage, by way of a temporary
     directory.
 
@@ -199,7 +173,7 @@ class KeptRecords:
         journal.mkdir(exist_ok=True)
         with_store(location, lambda store: refresh_journal(store, journal, self._known))
 
-    def read(self, location: Location) -> ReadExperiment:
+    def read(self, location: Location) -> ExperimentView:
         """Read the newest experiment at `location`. Raises ExperimentNotFound, StorageError,
         OSError."""
         names = _snapshots_at(location)
@@ -215,24 +189,18 @@ class KeptRecords:
 
 def _folded(
     layout: Layout, location: Location, *, here: Layout | None, run: int | None
-) -> ReadExperiment:
+) -> ExperimentView:
     try:
-        recovered = recover(layout, run=run)
+        view = recover(layout, run=run, location=location)
     except NothingToRestore:  # it names the folder of a download
         raise _no_experiment(layout, location) from None
     except JournalUnreadable as error:
         raise error.at(location.public) from error
-    notices = (*recovered.notices, *damages(layout, recovered.begins, recovered.end))
-    return ReadExperiment(
-        machine=recovered.machine,
-        location=location,
+    return replace(
+        view,
         layout=here,
-        began_at=recovered.began_at,
-        notices=notices,
-        runs_before=runs_known_before(layout.journal, recovered.begins),
-        is_followed=recovered.is_followed,
-        begins=recovered.begins,
-        end=recovered.end,
+        notices=(*view.notices, *damages(layout, view.begins, view.end)),
+        runs_before=runs_known_before(layout.journal, view.begins),
     )
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
 
-from holdfast.compat import ray_path
+from holdfast import ray_path
 from holdfast.compat.advice import explained_attribute
-from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Searched, Surroundings, TrialView
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX
 from holdfast.experiment.folder.trial_folder import Row
 from holdfast.experiment.records.rows import columns_of
+from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import (
     AUTOMATIC,
@@ -26,7 +27,6 @@ from holdfast.experiment.results.ranking import (
     reported_names,
 )
 from holdfast.experiment.results.read_experiment import ExperimentNotFound as ExperimentNotFound
-from holdfast.experiment.results.read_experiment import ReadExperiment as ReadExperiment
 from holdfast.experiment.results.read_experiment import load_experiment as load_experiment
 from holdfast.experiment.results.result import Result, recorded_row
 from holdfast.experiment.results.short_errors import short_errors
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
     from holdfast.experiment.progress.scheduler_facts import RungCount, TakeoverFact
-    from holdfast.experiment.records.opened import OpenedExperiment
     from holdfast.experiment.results.importance import Importances
     from holdfast.experiment.results.optuna_study import Exported
     from holdfast.experiment.results.plots import GridPlots
@@ -109,7 +108,7 @@ class ExperimentAnalysis:
     @classmethod
     def of(
         cls,
-        experiment: ReadExperiment,
+        experiment: ExperimentView,
         resolve_config: ResolveConfig = config_without_code,
         *,
         only: Sequence[str] | None = None,
@@ -334,7 +333,7 @@ def _experiment_folder(path: str | os.PathLike[str]) -> str:
 
 
 def _outcome(
-    experiment: ReadExperiment,
+    experiment: ExperimentView,
     resolve_config: ResolveConfig,
     metric: str | None = None,
     mode: str | None = None,
@@ -360,7 +359,7 @@ def _outcome(
     )
 
 
-def _is_over(experiment: ReadExperiment) -> bool:
+def _is_over(experiment: ExperimentView) -> bool:
     layout = experiment.layout
     is_free = layout is not None and not current_holder(layout.lock)
     return experiment.machine.finished or experiment.is_followed or is_free
@@ -377,50 +376,6 @@ def _known(trial_id: str, trials: Mapping[str, Trial]) -> Trial:
 def _by_trial(rows: Mapping[str, Row]) -> pandas.DataFrame:
     flat = [{**columns_of(row), "trial_id": name} for name, row in rows.items()]
     return dataframe(flat).set_index("trial_id")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierRun:
-    """Run number `run` in `path`.
-
-    `trainable` is the name of its trainable. `needs_newest`: arguments of the restore apply only
-    to the newest run.
-    """
-
-    path: str
-    run: int
-    trainable: str
-    results: ResultGrid
-    is_finished: bool
-    needs_newest: bool
-
-    def as_it_is(self) -> ResultGrid:
-        """The results that `fit()` returns for it. Raises InvalidConfig if trials would have to
-        resume."""
-        if self.needs_newest or not self.is_finished:
-            raise InvalidConfig(
-                f"run {self.run} in {self.path} was followed by another and cannot be resumed: "
-                f"get_results() reads it. To run it again, use another name=..."
-            )
-        return self.results
-
-
-def earlier_run(opened: OpenedExperiment, run: int, *, needs_newest: bool) -> EarlierRun | None:
-    """The earlier run; None if it is the newest. Raises ExperimentNotFound, NoSuchRun,
-    StorageError."""
-    from holdfast.experiment.results.read_experiment import read_experiment
-
-    read = read_experiment(opened.place.location, run)
-    if not read.is_followed:
-        return None
-    return EarlierRun(
-        path=opened.path,
-        run=run,
-        trainable=read.machine.spec.trainable,
-        results=ResultGrid(ExperimentAnalysis.of(read)),
-        is_finished=read.machine.finished,
-        needs_newest=needs_newest,
-    )
 
 
 _TABLE_ROWS = 20
@@ -721,3 +676,21 @@ class ResultGrid(Sequence[Result]):
         more = len(self) - len(shown)
         rest = [f"... and {more} more"] if more else []
         return "\n".join([head, *(aligned(lines) if shown else ()), *rest])
+
+
+def outcome_of(experiment: ExperimentView) -> Outcome:
+    """The trials, results and files of an experiment, with placeholders for the user's objects."""
+    only = [experiment.only] if experiment.only else None
+    is_live = experiment.condition(time.time()) is Condition.LIVE
+    return ExperimentAnalysis.of(experiment, only=only, is_live=is_live).outcome
+
+
+def results_of(experiment: ExperimentView) -> ResultGrid:
+    """The results of an experiment as `fit()` returns them; see `outcome_of`."""
+    return ResultGrid(ExperimentAnalysis.of_outcome(outcome_of(experiment)))
+
+
+def front_of(experiment: ExperimentView) -> tuple[str, ...]:
+    """The trials that no other beats in all goals; none unless it has several."""
+    front = outcome_of(experiment).pareto_front() if experiment.machine.spec.goals else ()
+    return tuple(one.trial.trial_id for one in front)

@@ -45,8 +45,8 @@ from holdfast.experiment.records.place import (
     restore_call,
     split,
 )
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.results.ranking import goals_text
-from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.experiment.results.short_errors import as_users_error
 from holdfast.experiment.start.extension import is_stored, name_for_shell
@@ -187,7 +187,7 @@ def _run(
     assert run.outcome is not None
     _check_outcome(request, run.outcome, plan)
     analysis = ExperimentAnalysis.of(
-        ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
+        ExperimentView(machine=plan.machine, location=plan.location, layout=plan.layout),
         resolve_config=UsersValues(
             request.values(plan.spec.space_number), unpickles=request.trusted
         ),

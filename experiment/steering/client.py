@@ -8,10 +8,9 @@ import stat
 import time
 from pathlib import Path
 
-from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.experiment.folder.shell import holdfast_command, resume_command
+from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.steering.orders import LARGEST_FRAME, InvalidOrder, Order, Via, encode
 from holdfast.experiment.steering.socket import DEADLINE_S, address_of_entry, name_of, peer_user
 from holdfast.names import printable, shown
@@ -31,7 +30,7 @@ class OrderRefused(CannotSteer):
 
 
 def send_order(
-    experiment: LocatedExperiment, order: Order, *, via: Via, deadline_s: float = DEADLINE_S
+    experiment: ExperimentView, order: Order, *, via: Via, deadline_s: float = DEADLINE_S
 ) -> str:
     """Let the run perform an order, which is in its journal afterwards. Returns a sentence.
 
@@ -40,9 +39,9 @@ def send_order(
     data = _frame(order, via)
     if reason := why_not(experiment):
         raise CannotSteer(reason)
-    assert experiment.read.layout is not None
+    assert experiment.layout is not None
     try:
-        with _connected(experiment, experiment.read.layout.root, deadline_s) as sock:
+        with _connected(experiment, experiment.layout.root, deadline_s) as sock:
             sock.sendall(data)
             answer = _answer(sock, deadline_s)
     except (TimeoutError, BlockingIOError) as error:
@@ -58,9 +57,9 @@ def send_order(
     return text
 
 
-def why_not(experiment: LocatedExperiment) -> str:
+def why_not(experiment: ExperimentView) -> str:
     """Why nobody can steer it from here, as far as its files say; "" if it seems possible."""
-    layout, path = experiment.read.layout, experiment.shown
+    layout, path = experiment.layout, experiment.shown
     if not experiment.holder or layout is None:
         if experiment.condition(time.time()) is Condition.LIVE:
             return f"another machine runs {path}: steer it there"
@@ -93,7 +92,7 @@ def _frame(order: Order, via: Via) -> bytes:
     return data
 
 
-def _connected(experiment: LocatedExperiment, root: Path, deadline_s: float) -> socket.socket:
+def _connected(experiment: ExperimentView, root: Path, deadline_s: float) -> socket.socket:
     """A connection to the process that made the socket. Raises CannotSteer, OSError."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -136,15 +135,15 @@ def _answer(sock: socket.socket, deadline_s: float) -> tuple[str, str]:
             raise WireError(f"not an answer to an order: {shown(message)}")
 
 
-def _runner(experiment: LocatedExperiment) -> str:
+def _runner(experiment: ExperimentView) -> str:
     return f"{experiment.holder} runs {experiment.shown}"
 
 
-def _look_at(experiment: LocatedExperiment) -> str:
+def _look_at(experiment: ExperimentView) -> str:
     return holdfast_command("show", experiment.shown)
 
 
-def _silent(experiment: LocatedExperiment, deadline_s: float) -> str:
+def _silent(experiment: ExperimentView, deadline_s: float) -> str:
     return (
         f"{_runner(experiment)}, but did not answer within {deadline_s:g} s: it is suspended "
         f"(Ctrl-Z, SIGSTOP) or very busy. Whether it has performed the order: "
@@ -152,7 +151,7 @@ def _silent(experiment: LocatedExperiment, deadline_s: float) -> str:
     )
 
 
-def _forbidden(experiment: LocatedExperiment, owner: int) -> str:
+def _forbidden(experiment: ExperimentView, owner: int) -> str:
     name = name_of(owner)
     return (
         f"{_runner(experiment)} and belongs to the user {name}: only {name} and root can steer it"

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.result_grid import ResultGrid, results_of
 from holdfast.trial.errors import InvalidConfig
 from holdfast.web import errors, frame
 from tests.rig.runs.patient import healthy
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.process
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultGrid]:
     root = tmp_path_factory.mktemp("place") / "digits"
     healthy(root)
-    yield find(str(root), Settings.read(os.environ), os.environ).results
+    yield results_of(find(str(root), Settings.read(os.environ), os.environ))
     for running in frame._running.values():
         running.process.kill()
         wait_for_end(running.process.pid)

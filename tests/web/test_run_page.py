@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page import of_run
+from holdfast.experiment.records.view import Condition
 from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig

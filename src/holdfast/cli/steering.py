@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.printing import MISUSED, SOUND, WRONG, complain, say, say_json
-from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.locate import find
 from holdfast.experiment.browse.logs import trial_named
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import resume_command
+from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.steering.client import CannotSteer, send_order, why_not
 from holdfast.experiment.steering.orders import (
     AddConfig,
@@ -64,7 +64,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     return SOUND
 
 
-def _instead(given: argparse.Namespace, experiment: LocatedExperiment) -> str:
+def _instead(given: argparse.Namespace, experiment: ExperimentView) -> str:
     """How trials are added to an experiment that no process runs; "" for another order."""
     if given.command != "add" or given.config is not None or experiment.holder:
         return ""
@@ -75,7 +75,7 @@ def _instead(given: argparse.Namespace, experiment: LocatedExperiment) -> str:
     return f"no process runs {experiment.shown}. To run it with more samples: {command}"
 
 
-def _order(given: argparse.Namespace, experiment: LocatedExperiment) -> Order:
+def _order(given: argparse.Namespace, experiment: ExperimentView) -> Order:
     """Raises InvalidConfig, NoSuchTrial."""
     match given.command:
         case "stop":
@@ -110,7 +110,7 @@ def _check_no_restore(given: argparse.Namespace) -> None:
             )
 
 
-def _trials(given: argparse.Namespace, experiment: LocatedExperiment) -> tuple[str, ...]:
+def _trials(given: argparse.Namespace, experiment: ExperimentView) -> tuple[str, ...]:
     found = (trial_named(experiment, name).trial_id for name in given.trials)
     return tuple(dict.fromkeys(found))
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.printing import SOUND, WRONG, complain, quoted, say, say_json
 from holdfast.errors import Remedy
-from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.locate import find
 from holdfast.experiment.browse.overview import experiment_as_json
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import holdfast_command
+from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.experiment.start.extension import has_changed
 from holdfast.experiment.user_objects.tuner_file import TunerFile
@@ -76,7 +76,7 @@ def _fit(opened: OpenedSweep, given: argparse.Namespace) -> ResultGrid:
         raise InvalidConfig(f"{error}\n{hint}") from error
 
 
-def _ended(opened: OpenedSweep, settings: Settings) -> LocatedExperiment | None:
+def _ended(opened: OpenedSweep, settings: Settings) -> ExperimentView | None:
     """The experiment of this name, if all its trials have ended; None if some have failed that
     would run again, since the command has changed, and if the file asks for another number of
     trials, which fit() refuses."""
@@ -87,8 +87,8 @@ def _ended(opened: OpenedSweep, settings: Settings) -> LocatedExperiment | None:
     condition = found.condition(time.time())
     if found.machine.spec.num_samples != opened.sweep.tune.num_samples:
         return None
-    if condition is Condition.ERRORED and found.read.layout is not None:
-        file = TunerFile(found.read.layout.tuner, trusted=False)
+    if condition is Condition.ERRORED and found.layout is not None:
+        file = TunerFile(found.layout.tuner, trusted=False)
         return None if has_changed(opened.sweep.trainable, file) else found
     return found if condition in (Condition.FINISHED, Condition.ERRORED) else None
 
@@ -113,7 +113,7 @@ def _again(
     return f"holdfast run {' '.join(map(quoted, words))}"
 
 
-def _say_ended(found: LocatedExperiment, given: argparse.Namespace) -> int:
+def _say_ended(found: ExperimentView, given: argparse.Namespace) -> int:
     path = quoted(found.shown)
     count, failed = len(found.machine.trials), found.machine.errored
     complain(

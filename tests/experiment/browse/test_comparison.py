@@ -10,9 +10,10 @@ import pytest
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.browse.comparison import Comparison, compare, split_trial
-from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.locate import find
 from holdfast.experiment.browse.logs import NoSuchTrial
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.description import describe
 from tests.rig.runs.recorded import RecordedExperiment
@@ -31,12 +32,12 @@ def recorded(root: Path, losses: list[list[float]], *, metric: str | None = "los
     run.ends()
 
 
-def found(root: Path) -> LocatedExperiment:
+def found(root: Path) -> ExperimentView:
     return find(str(root), Settings.read({}), os.environ)
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> list[LocatedExperiment]:
+def two(tmp_path: Path) -> list[ExperimentView]:
     recorded(tmp_path / "slow", [[3.0, 2.0], [4.0, 1.0]])
     recorded(tmp_path / "fast", [[0.5, 0.25], [9.0, 9.0]])
     return [found(tmp_path / "slow"), found(tmp_path / "fast")]
@@ -46,7 +47,7 @@ def of(made: Comparison) -> list[tuple[str, str | None, float | None]]:
     return [(s.label, s.trial.trial_id if s.trial else None, s.value) for s in made.sides]
 
 
-def test_experiments_are_compared_by_their_best_trials(two: list[LocatedExperiment]) -> None:
+def test_experiments_are_compared_by_their_best_trials(two: list[ExperimentView]) -> None:
     made = compare([(one, None) for one in two], now=0.0)
     assert of(made) == [("slow", "d2a66_00001", 1.0), ("fast", "d2a66_00000", 0.25)]
     assert (made.metric, made.mode) == ("loss", "min")
@@ -88,7 +89,7 @@ def test_what_differs_in_how_experiments_search_is_shown(
 
 
 def test_trials_of_one_experiment_are_named_by_what_was_asked(
-    two: list[LocatedExperiment],
+    two: list[ExperimentView],
 ) -> None:
     made = compare([(two[0], "0"), (two[0], "1")], now=0.0)
     assert of(made) == [("0", "d2a66_00000", 2.0), ("1", "d2a66_00001", 1.0)]
@@ -108,7 +109,7 @@ def test_experiments_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -
 
 
 def test_other_goals_have_no_best_and_nothing_reported_has_no_curve(
-    two: list[LocatedExperiment], tmp_path: Path
+    two: list[ExperimentView], tmp_path: Path
 ) -> None:
     recorded(tmp_path / "aimless", [[1.0], [2.0]], metric=None)
     recorded(tmp_path / "empty", [])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import View, Watcher
+from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.results.read_experiment import NeverBegun, RunStarts, read_tree
 from holdfast.syncer.errors import StorageUnavailable
 from tests.rig.runs.recorded import RecordedExperiment
@@ -29,12 +29,12 @@ class World:
         self.waited: list[float] = []
         self.said: list[str] = []
 
-    def find(self) -> LocatedExperiment:
+    def find(self) -> ExperimentView:
         self.reads += 1
         if self.trouble is not None:
             raise self.trouble
         read = read_tree(self.run.layout, self.run.location)
-        return LocatedExperiment(shown="run", read=read, holder=self.holder)
+        return replace(read, shown="run", holder=self.holder)
 
     def wait(self, seconds: float) -> None:
         self.waited.append(seconds)

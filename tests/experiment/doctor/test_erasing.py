@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.removal import Part, Removal, erase, erase_objects, removal
 from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.upload import sync
@@ -18,6 +17,7 @@ from holdfast.experiment.folder.contents import aside_of, experiments_in
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import mark
+from holdfast.experiment.records.view import Condition
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, read_records
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError

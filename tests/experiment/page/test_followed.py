@@ -20,6 +20,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page import followed_records
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.experiment.results.result_grid import outcome_of
 from holdfast.scheduler.events import (
     EndOrdered,
     Exited,
@@ -479,7 +480,7 @@ def test_the_best_trial_is_that_of_the_command_also_if_it_has_failed(
         page.run.finish(trials["equal"])
         page.look()
         located = page.followed.located
-        assert located.outcome.best_scored("loss", mode).trial.trial_id == trials["failed"]
+        assert outcome_of(located).best_scored("loss", mode).trial.trial_id == trials["failed"]
         assert page.followed.trial(trials["running"])["best_id"] == trials["failed"]
         # The page's table, whose first of equal values is the best.
         values = [None if value is None else abs(value) for value in page.column("value")]

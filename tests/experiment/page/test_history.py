@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.page.attempts import attempts_of
 from holdfast.experiment.page.followed_records import hear_journal
 from holdfast.experiment.page.happened import Attempt
 from holdfast.experiment.page.history import History
 from holdfast.experiment.page.timeline import concurrency, timeline_of
 from holdfast.experiment.records.journal import pack
+from holdfast.experiment.records.view import Condition
 from holdfast.scheduler.codec import Record
 from holdfast.scheduler.events import (
     ConfigAdded,

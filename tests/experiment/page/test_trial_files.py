@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import TrialFolder
@@ -24,6 +24,7 @@ from holdfast.experiment.page.followed import read_curve
 from holdfast.experiment.page.tar import checkpoint_tar
 from holdfast.experiment.page.trial_files import NotThere, artifact, artifacts_of, sizes_in
 from holdfast.experiment.page.trial_page import read_log, trial_plain
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.files.tree import NotRegular
 from holdfast.trial.config import CheckpointConfig
@@ -43,7 +44,7 @@ class Trial:
         self.folder = self.run.folder(self.id)
 
     @property
-    def found(self) -> LocatedExperiment:
+    def found(self) -> ExperimentView:
         return find(str(self.run.layout.root), Settings.read({}), {})
 
     def page(self) -> dict[str, Any]:
@@ -174,7 +175,7 @@ def test_a_folder_that_becomes_a_link_after_it_was_looked_at_is_not_followed(
     ):
         with pytest.raises(NotRegular):
             read()
-    folder_of = partial(TrialFolder, location=found.read.location, local=trial.folder)
+    folder_of = partial(TrialFolder, location=found.location, local=trial.folder)
     with pytest.raises(NotRegular):
         read_curve(known, lambda _: folder_of(), Wanted(metrics=["loss"]), [])
     assert artifacts_of(found, known, ["stdout"]).files == []

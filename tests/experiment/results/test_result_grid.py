@@ -13,8 +13,8 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast.experiment.folder.layout import RESULTS, Layout
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.results.ranking import NoBestResult
-from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.experiment.user_objects.stored_objects import UsersValues
@@ -38,7 +38,7 @@ def goal_run(tmp_path: Path) -> Iterator[RecordedExperiment]:
 
 
 def grid_of(run: RecordedExperiment, **given: Any) -> ResultGrid:
-    read = ReadExperiment(machine=run.machine, location=run.location, layout=run.layout)
+    read = ExperimentView(machine=run.machine, location=run.location, layout=run.layout)
     return ResultGrid(ExperimentAnalysis.of(read, **given))
 
 
@@ -391,7 +391,7 @@ def test_a_grid_that_is_unpickled_elsewhere_is_read_from_its_storage(
     run.write_files()
     storage = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
     location = Location.resolve("bucket/exp", storage, {})
-    read = ReadExperiment(machine=run.machine, location=location, layout=run.layout)
+    read = ExperimentView(machine=run.machine, location=location, layout=run.layout)
     data = pickle.dumps(ResultGrid(ExperimentAnalysis.of(read)))
     (tmp_path / "bucket").mkdir()
     run.layout.root.rename(tmp_path / "bucket" / "exp")  # the other machine does not have it
@@ -440,7 +440,7 @@ def test_ten_thousand_trials_make_no_results_until_one_is_asked_for(
             reported_at=1.0,
         )
     location = Location.resolve(tmp_path, None, {})
-    read = ReadExperiment(machine=machine, location=location, layout=Layout(tmp_path))
+    read = ExperimentView(machine=machine, location=location, layout=Layout(tmp_path))
     grid = ResultGrid(ExperimentAnalysis.of(read))
     assert len(grid) == 10_000
     assert grid.get_best_result("loss", "min") is grid[9_999]

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.steering import client
 from holdfast.experiment.steering.client import CannotSteer, OrderRefused, send_order, why_not
 from holdfast.experiment.steering.orders import (
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.anyio
 SHORT_S = 0.05
 
 
-def located(root: Path) -> LocatedExperiment:
+def located(root: Path) -> ExperimentView:
     return find(str(root), Settings.read({}), {})
 
 
@@ -49,7 +50,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def live(root: Path) -> Iterator[LocatedExperiment]:
+def live(root: Path) -> Iterator[ExperimentView]:
     """An experiment that this process runs."""
     lock = ExperimentLock(root / ".lock")
     try:
@@ -71,7 +72,7 @@ async def perform(order: Order, by: str) -> str:
 
 
 async def sent(
-    experiment: LocatedExperiment, order: Order | None = None, deadline_s: float = 60.0
+    experiment: ExperimentView, order: Order | None = None, deadline_s: float = 60.0
 ) -> str:
     given = order or StopExperiment()
     return await threads.call(
@@ -80,7 +81,7 @@ async def sent(
 
 
 async def fault(
-    experiment: LocatedExperiment, order: Order | None = None, deadline_s: float = 60.0
+    experiment: ExperimentView, order: Order | None = None, deadline_s: float = 60.0
 ) -> str:
     with pytest.raises(CannotSteer) as caught:
         await sent(experiment, order, deadline_s)
@@ -88,7 +89,7 @@ async def fault(
 
 
 async def test_an_order_reaches_the_run_and_its_answer_comes_back(
-    live: LocatedExperiment, root: Path, tasks: RunTasks
+    live: ExperimentView, root: Path, tasks: RunTasks
 ) -> None:
     keep_socket(root, perform, tasks, lambda text, level: None)
     assert why_not(live) == ""
@@ -105,7 +106,7 @@ async def test_an_experiment_that_nobody_runs_is_not_steered(root: Path) -> None
     assert await fault(elsewhere) == f"another machine runs {root}: steer it there"
 
 
-async def test_a_run_without_a_socket_takes_no_orders(live: LocatedExperiment, root: Path) -> None:
+async def test_a_run_without_a_socket_takes_no_orders(live: ExperimentView, root: Path) -> None:
     told = await fault(live)
     assert told.startswith(f"process {os.getpid()} on ")
     assert f" runs {root}, but takes no orders: there is no {CONTROL}. " in told
@@ -119,7 +120,7 @@ async def test_a_run_without_a_socket_takes_no_orders(live: LocatedExperiment, r
 
 @pytest.mark.parametrize("kind", ["link", "file", "pipe"])
 async def test_what_is_no_socket_is_not_opened_or_followed(
-    live: LocatedExperiment, root: Path, tmp_path: Path, tasks: RunTasks, kind: str
+    live: ExperimentView, root: Path, tmp_path: Path, tasks: RunTasks, kind: str
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -138,7 +139,7 @@ async def test_what_is_no_socket_is_not_opened_or_followed(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs O_PATH")
 async def test_a_link_that_takes_the_place_of_the_socket_after_the_look_is_not_followed(
-    live: LocatedExperiment, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    live: ExperimentView, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, other = root / CONTROL, tmp_path / "of root"
     with socket.socket(socket.AF_UNIX) as service:
@@ -153,7 +154,7 @@ async def test_a_link_that_takes_the_place_of_the_socket_after_the_look_is_not_f
 
 
 async def test_another_user_is_refused_before_anything_is_sent(
-    live: LocatedExperiment, root: Path, tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
+    live: ExperimentView, root: Path, tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_socket(root, perform, tasks, lambda text, level: None)
     owner = name_of(os.geteuid())
@@ -174,7 +175,7 @@ def listening(root: Path) -> socket.socket:
 
 
 async def test_a_run_that_does_not_answer_is_given_up_and_named(
-    live: LocatedExperiment, root: Path
+    live: ExperimentView, root: Path
 ) -> None:
     with listening(root):
         told = await fault(live, deadline_s=SHORT_S)
@@ -192,7 +193,7 @@ async def test_a_run_that_does_not_answer_is_given_up_and_named(
     [b"", b"HTTP/1.1 200 OK\r\n\r\n", framed(["ok"]), framed(["ok", 7]), framed(["no", ""])],
 )
 async def test_an_answer_that_is_none_is_an_error(
-    live: LocatedExperiment, root: Path, data: bytes
+    live: ExperimentView, root: Path, data: bytes
 ) -> None:
     def say() -> None:
         peer, _ = sock.accept()
@@ -216,7 +217,7 @@ async def test_an_answer_that_is_none_is_an_error(
     ],
 )
 async def test_what_cannot_be_sent_is_refused_here(
-    live: LocatedExperiment, config: dict[str, Any], told: str
+    live: ExperimentView, config: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidOrder, match=told):
         await sent(live, AddConfig(config=config))

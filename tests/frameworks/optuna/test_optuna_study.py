@@ -23,8 +23,8 @@ from optuna.trial import TrialState
 
 from holdfast import tune
 from holdfast.cli import main
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.results import optuna_study
-from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.trial.config import FailureConfig
@@ -179,7 +179,7 @@ def test_a_failed_trial_that_was_resumed_since_is_added_again_and_says_so(
     results.to_optuna(url)
     done = run.machine.trials[trial]
     run.machine.trials[trial] = replace(done, status=Status.TERMINATED, error=None)
-    read = ReadExperiment(machine=run.machine, location=run.location, layout=run.layout)
+    read = ExperimentView(machine=run.machine, location=run.location, layout=run.layout)
     second = ResultGrid(ExperimentAnalysis.of(read)).to_optuna(url)
     assert (second.added, second.updated, second.unchanged) == (1, 0, 0)
     assert loaded(url).trials[1].user_attrs["holdfast:supersedes"] == 0

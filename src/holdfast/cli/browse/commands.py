@@ -10,11 +10,13 @@ from typing import Any
 
 from holdfast.cli.browse.output import show_catalog, show_other_places, show_overview
 from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
-from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
+from holdfast.experiment.browse.locate import find_enclosing
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.result import Result
+from holdfast.experiment.results.result_grid import outcome_of, results_of
 from holdfast.syncer.errors import redact
 from holdfast.text.values import aligned, counted, format_cell, format_value, size
 from holdfast.trial.errors import InvalidConfig
@@ -43,19 +45,19 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     return of_experiment[given.command](given, experiment)
 
 
-def _find(given: argparse.Namespace, settings: Settings) -> LocatedExperiment:
+def _find(given: argparse.Namespace, settings: Settings) -> ExperimentView:
     experiment = find_enclosing(given.path, settings, os.environ, given.run)
     if given.command != "show" or given.json:  # which shows them
-        for notice in experiment.read.notices:
+        for notice in experiment.notices:
             complain(notice)
     return experiment
 
 
 def _ls(given: argparse.Namespace, settings: Settings) -> int:
     from holdfast.experiment.browse.catalog import catalog, place_to_list
-    from holdfast.experiment.browse.condition import Condition
     from holdfast.experiment.folder.shell import note_listed, read_listed
     from holdfast.experiment.records.place import split
+    from holdfast.experiment.records.view import Condition
 
     now = time.time()
     path = given.path or place_to_list(os.environ)
@@ -75,7 +77,7 @@ def _ls(given: argparse.Namespace, settings: Settings) -> int:
     return WRONG if unreadable else SOUND
 
 
-def _show(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+def _show(given: argparse.Namespace, experiment: ExperimentView) -> int:
     from holdfast.experiment.browse.overview import experiment_as_json, overview
 
     now = time.time()
@@ -92,7 +94,7 @@ def _show(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     return SOUND
 
 
-def _nodes(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+def _nodes(given: argparse.Namespace, experiment: ExperimentView) -> int:
     from holdfast.cli.browse.output import show_nodes
     from holdfast.experiment.browse.overview import node_list
 
@@ -105,7 +107,7 @@ def _nodes(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     return SOUND
 
 
-def _logs(given: argparse.Namespace, settings: Settings, experiment: LocatedExperiment) -> int:
+def _logs(given: argparse.Namespace, settings: Settings, experiment: ExperimentView) -> int:
     from holdfast.experiment.browse import logs
     from holdfast.experiment.folder.layout import ERROR
 
@@ -138,10 +140,10 @@ def _logs(given: argparse.Namespace, settings: Settings, experiment: LocatedExpe
     return SOUND
 
 
-def _say_how_old(experiment: LocatedExperiment, trial: Trial, name: str, node: str) -> None:
+def _say_how_old(experiment: ExperimentView, trial: Trial, name: str, node: str) -> None:
     """Say from which node the output of a trial is, and when it came."""
     from holdfast.experiment.browse import logs
-    from holdfast.experiment.browse.condition import Condition
+    from holdfast.experiment.records.view import Condition
     from holdfast.text.values import duration
 
     now = time.time()
@@ -151,14 +153,14 @@ def _say_how_old(experiment: LocatedExperiment, trial: Trial, name: str, node: s
     complain(f"trial {trial.trial_id} {runs} on node {node}, which sent this output last{age}")
 
 
-def _export(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+def _export(given: argparse.Namespace, experiment: ExperimentView) -> int:
     from holdfast.experiment.results.tables import FORMATS, format_of, write_table
 
     if given.optuna:
         return _to_optuna(given, experiment)
     if given.model:
         return export_model(given, experiment)
-    lines = experiment.outcome.report_lines() if given.rows else _lines(given, experiment)
+    lines = outcome_of(experiment).report_lines() if given.rows else _lines(given, experiment)
     form = given.format or format_of(given.output)
     if form not in FORMATS:
         raise InvalidConfig(
@@ -178,13 +180,13 @@ def _export(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     return SOUND
 
 
-def _plot(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+def _plot(given: argparse.Namespace, experiment: ExperimentView) -> int:
     from holdfast.experiment.results.drawing import check_picture, save_picture
     from holdfast.experiment.results.plots import draw
 
     output = given.output or f"{experiment.name}-{given.kind}.png"
     check_picture(output)
-    axes = draw(experiment.outcome, given.kind, given.metric, given.mode)
+    axes = draw(outcome_of(experiment), given.kind, given.metric, given.mode)
     save_picture(axes, output)
     if given.json:
         say_json({"path": experiment.shown, "kind": given.kind, "output": output})
@@ -193,14 +195,14 @@ def _plot(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     return SOUND
 
 
-def _lines(given: argparse.Namespace, experiment: LocatedExperiment) -> list[dict[str, Any]]:
+def _lines(given: argparse.Namespace, experiment: ExperimentView) -> list[dict[str, Any]]:
     if given.metric is None and given.mode is None:
-        return experiment.outcome.lines()
-    return experiment.outcome.lines(*experiment.outcome.goal(given.metric, given.mode))
+        return outcome_of(experiment).lines()
+    return outcome_of(experiment).lines(*outcome_of(experiment).goal(given.metric, given.mode))
 
 
-def _to_optuna(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
-    done = experiment.results.to_optuna(
+def _to_optuna(given: argparse.Namespace, experiment: ExperimentView) -> int:
+    done = results_of(experiment).to_optuna(
         given.optuna, study_name=given.study, metric=given.metric, mode=given.mode
     )
     if given.json:
@@ -213,13 +215,13 @@ def _to_optuna(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     return SOUND
 
 
-def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+def best(given: argparse.Namespace, experiment: ExperimentView) -> int:
     """Returns the exit code. Raises NoBestResult, InvalidConfig, StorageError."""
-    from holdfast.experiment.browse.condition import Condition
     from holdfast.experiment.browse.overview import row_as_json, trial_as_json
     from holdfast.experiment.records.rows import shown_config
+    from holdfast.experiment.records.view import Condition
 
-    outcome = experiment.outcome
+    outcome = outcome_of(experiment)
     is_one = given.metric or given.mode or given.checkpoint
     if outcome.spec.goals and outcome.metric is None and not is_one:
         return _show_front(experiment, is_json=given.json)
@@ -300,14 +302,14 @@ def _tell_if_better(result: Result, metric: str, mode: str) -> None:
             return
 
 
-def _show_front(experiment: LocatedExperiment, *, is_json: bool) -> int:
+def _show_front(experiment: ExperimentView, *, is_json: bool) -> int:
     """The trials that no other beats in all goals."""
-    from holdfast.experiment.browse.condition import Condition
     from holdfast.experiment.browse.overview import trial_as_json
     from holdfast.experiment.records.rows import shown_config
+    from holdfast.experiment.records.view import Condition
     from holdfast.experiment.results.ranking import front_text, goals_text, params_of, varied_names
 
-    spec, front = experiment.machine.spec, experiment.outcome.pareto_front()
+    spec, front = experiment.machine.spec, outcome_of(experiment).pareto_front()
     if is_json:
         is_live = experiment.condition(time.time()) is Condition.LIVE
         about = [
@@ -332,7 +334,7 @@ def _show_front(experiment: LocatedExperiment, *, is_json: bool) -> int:
     return SOUND
 
 
-def export_model(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+def export_model(given: argparse.Namespace, experiment: ExperimentView) -> int:
     """The files of the best trial, or of the one that is named, with its config and its metrics.
 
     Returns the exit code. Raises NoSuchTrial, NoBestResult, InvalidConfig, StorageError.
@@ -341,7 +343,7 @@ def export_model(given: argparse.Namespace, experiment: LocatedExperiment) -> in
     from holdfast.experiment.records.rows import shown_config
     from holdfast.experiment.results.tables import about_trial
 
-    outcome, scope = experiment.outcome, given.scope
+    outcome, scope = outcome_of(experiment), given.scope
     goal = None
     if given.trial is None or scope == "all":
         goal = outcome.goal(given.metric, given.mode)
@@ -362,7 +364,7 @@ def export_model(given: argparse.Namespace, experiment: LocatedExperiment) -> in
 
 
 def _copy(
-    experiment: LocatedExperiment,
+    experiment: ExperimentView,
     trial: Trial,
     result: Result,
     target: str,

@@ -11,8 +11,9 @@ from holdfast.cli.browse.output import states_text_of, terminal_width
 from holdfast.cli.common_arguments import named_path
 from holdfast.cli.printing import SOUND, say, say_json
 from holdfast.experiment.browse.comparison import Comparison, Side, compare, split_trial
-from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
+from holdfast.experiment.browse.locate import find_enclosing
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.experiment.results.drawing import (
     MOST_CURVES,
     check_picture,
@@ -57,10 +58,10 @@ def compare_sides(given: argparse.Namespace, settings: Settings) -> int:
 
 def _found(
     given: argparse.Namespace, settings: Settings
-) -> Iterator[tuple[LocatedExperiment, str | None]]:
-    known: dict[str, LocatedExperiment] = {}
+) -> Iterator[tuple[ExperimentView, str | None]]:
+    known: dict[str, ExperimentView] = {}
 
-    def read(path: str) -> LocatedExperiment:
+    def read(path: str) -> ExperimentView:
         if path not in known:
             known[path] = find_enclosing(named_path(path, given), settings, os.environ)
         return known[path]
@@ -71,7 +72,7 @@ def _found(
         yield experiment, trial or experiment.only or None
 
 
-def _is_there(read: Callable[[str], LocatedExperiment], path: str) -> bool:
+def _is_there(read: Callable[[str], ExperimentView], path: str) -> bool:
     try:
         read(path)
     except ExperimentNotFound:

@@ -10,8 +10,6 @@ from datetime import datetime
 
 from holdfast.cli.printing import quoted, say
 from holdfast.experiment.browse.catalog import CatalogEntry
-from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import (
     RUN_ENDED,
     ListedNode,
@@ -38,6 +36,7 @@ from holdfast.experiment.progress.wording import (
     node_count,
     retry_way,
 )
+from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.results.ranking import front_text, goals_text
 from holdfast.experiment.user_objects.tuner_file import TunerFile, recorded_code
 from holdfast.names import printable
@@ -197,7 +196,7 @@ def states_text_of(
 
 def show_overview(
     overview: Overview,
-    experiment: LocatedExperiment,
+    experiment: ExperimentView,
     *,
     now: float,
     most: int | None,
@@ -247,7 +246,7 @@ def show_overview(
     show_scheduler(machine.trials.values(), machine.spec, terminal_width())
     _show_notes(machine)
     _show_failures(experiment)
-    if not experiment.read.is_followed:  # only the newest can be resumed
+    if not experiment.is_followed:  # only the newest can be resumed
         _show_next(overview, experiment)
 
 
@@ -260,11 +259,11 @@ def _used_text(usage: Usage) -> str:
     return f"{used}; at most {size(usage.memory_bytes)} of memory in one attempt"
 
 
-def _other_runs(experiment: LocatedExperiment) -> str:
+def _other_runs(experiment: ExperimentView) -> str:
     """The number of this run, and how to see the others of this name; "" for the only one."""
-    before, path = experiment.read.runs_before, quoted(experiment.shown)
+    before, path = experiment.runs_before, quoted(experiment.shown)
     number = "" if before is None else f"run {before + 1} of this name"
-    if experiment.read.is_followed:
+    if experiment.is_followed:
         return f"{number}, not the newest: holdfast show {path}"
     if before == 0:
         return ""
@@ -310,7 +309,7 @@ def _show_notes(machine: Machine) -> None:
         say(f"and {others} (--json has them all)")
 
 
-def _show_failures(experiment: LocatedExperiment) -> None:
+def _show_failures(experiment: ExperimentView) -> None:
     causes = failure_causes(experiment)
     if causes:
         say("")
@@ -341,7 +340,7 @@ def _empty_mark(file: str) -> str:
         return ""
 
 
-def _show_next(overview: Overview, experiment: LocatedExperiment) -> None:
+def _show_next(overview: Overview, experiment: ExperimentView) -> None:
     """The commands that resume or restart it."""
     path, state = quoted(overview.storage or overview.path), overview.state
     machine = experiment.machine
@@ -359,11 +358,11 @@ def _show_next(overview: Overview, experiment: LocatedExperiment) -> None:
         say(f"  holdfast resume --{way}-errored {code}{path}   # {too}{does}")
 
 
-def _script(experiment: LocatedExperiment) -> str:
+def _script(experiment: ExperimentView) -> str:
     """The option that takes the trainable from the script, if the script is here; else ""."""
-    if experiment.read.layout is None:
+    if experiment.layout is None:
         return ""
-    recorded = recorded_code(TunerFile(experiment.read.layout.tuner, trusted=False))
+    recorded = recorded_code(TunerFile(experiment.layout.tuner, trusted=False))
     if not (name := printable(recorded.get("script", ""))):
         return ""
     folders = ["", *printable(recorded.get("modules", "")).split(os.pathsep)]

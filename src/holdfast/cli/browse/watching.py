@@ -12,7 +12,6 @@ from functools import partial
 
 from holdfast.cli.browse.output import show_overview
 from holdfast.cli.printing import INTERRUPTED, SOUND, collected, complain, json_text, say
-from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import (
     INTERVAL_HERE_S,
     INTERVAL_STORAGE_S,
@@ -26,17 +25,18 @@ from holdfast.experiment.browse.logs import (
     written,
 )
 from holdfast.experiment.browse.overview import experiment_as_json, overview
+from holdfast.experiment.records.view import ExperimentView
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import finite
 
 
 def follow_log(
     given: argparse.Namespace,
-    experiment: LocatedExperiment,
+    experiment: ExperimentView,
     trial: Trial,
     name: str,
     *,
-    find: Callable[[], LocatedExperiment],
+    find: Callable[[], ExperimentView],
 ) -> int:
     """Returns the exit code. Raises NoSuchLog if the trial ends without output, BrokenPipeError if
     nobody reads any more, and the errors of `find`."""
@@ -106,7 +106,7 @@ def wait_for_reader(seconds: float) -> None:
 _AROUND = 14
 
 
-def watch(given: argparse.Namespace, find: Callable[[], LocatedExperiment]) -> int:
+def watch(given: argparse.Namespace, find: Callable[[], ExperimentView]) -> int:
     """Returns the exit code: 0 when no process runs the experiment any more. Raises the errors of
     `find`, and BrokenPipeError if nobody reads any more."""
     watcher = Watcher(

@@ -1,12 +1,16 @@
-"""Decides whether an experiment runs, has ended or was cut off, from its records, lock and age."""
+"""An experiment as its records describe it, and whether it runs, has ended or was cut off."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
+from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.layout import Layout
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.scheduler.trial_count import has_rest
+from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.stores.location import Location
 from holdfast.text.trials import count_reasons
 from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
 from holdfast.trial.trial import Status
@@ -77,3 +81,51 @@ def stop_reasons(machine: Machine, *, is_live: bool) -> dict[str, int]:
     """How many trials have stopped for each reason."""
     found = count_reasons(machine.trials.values(), is_live=is_live)
     return {reason.value: count for reason, count in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentView:
+    """An experiment that was read at `location`, from its tree or from a bucket.
+
+    `layout` is its tree on this machine, None if it was read elsewhere. `begins` is its first
+    segment, `began_at` its start (seconds since 1970), `end` the end of its last readable record.
+    `notices` are about unusable records. `runs_before` is the number of earlier experiments in its
+    folder (None: unknown, but not 0); `is_followed`: a later one exists.
+
+    `shown` is its path in a form that commands accept, without credentials. `storage` is the URI
+    of the storage that this tree is uploaded to, "" for another. `holder` and `heard_at`: see
+    `condition_of`. `only`: the id of the one trial that the user named, "" for all.
+    """
+
+    machine: Machine
+    location: Location
+    layout: Layout | None
+    begins: int = 0
+    end: Position = Position()
+    began_at: float = 0.0
+    notices: tuple[str, ...] = ()
+    runs_before: int | None = 0
+    is_followed: bool = False
+    shown: str = ""
+    storage: str = ""
+    holder: str = ""
+    heard_at: float | None = None
+    only: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.location.path.rstrip("/").rpartition("/")[2]
+
+    @property
+    def run(self) -> int | None:
+        """Its number among the runs of its folder, from 1; None if it is not known."""
+        return None if self.runs_before is None else self.runs_before + 1
+
+    @property
+    def reads_storage(self) -> bool:
+        """True if its place is another than its tree on this machine, if it has one here."""
+        return self.layout is None or str(self.layout.root) != self.location.local_path
+
+    def condition(self, now: float) -> Condition:
+        """Its state at `now`, in seconds since 1970."""
+        return condition_of(self.machine, holder=self.holder, heard_at=self.heard_at, now=now)
