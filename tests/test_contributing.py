@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 RECIPES = (ROOT / "docs/adding.md").read_text()
 TEXT = (ROOT / "CONTRIBUTING.md").read_text() + RECIPES
-ROOMS = ["experiment", "runtime", "scheduler", "syncer", "trial"]
+ROOMS = ["experiment", "results", "runtime", "scheduler", "syncer", "trial"]
 TOLD = re.compile(r"[Hh]ere\s+`([\w/]+\.py)`")
 BLOCK = re.compile(r"(.*?)^```python\n(.*?)^```$", re.S | re.M)
 TRACKED = """
@@ -144,7 +144,7 @@ def test_its_recipes_work(checkout: Path) -> None:
     contract = ["tests/syncer/stores/test_store_contract.py", "-k", "fsspec_memory"]
     for tests in (own, contract):
         assert "passed" in run("-m", "pytest", "-q", *tests)
-    results = checkout / "results"
+    results = checkout / "kept"
     results.mkdir()
     (checkout / "tracked.py").write_text(TRACKED)
     assert run("tracked.py", str(results)).splitlines()[-1] == "[1, 2, 3]"

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-CODE = ["experiment", "runtime", "scheduler", "syncer", "trial", "src/holdfast"]
+CODE = ["experiment", "results", "runtime", "scheduler", "syncer", "trial", "src/holdfast"]
 
 # Tasks that no group owns, by file and function.
 LOOSE = {

@@ -20,6 +20,7 @@ from functools import partial
 from holdfast.experiment.callbacks.thread import Level, Tell
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.machine_use import MachineUse, machine_use
+from holdfast.experiment.control.page_server import RunPage, open_page
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run_cluster import RunCluster
 from holdfast.experiment.control.services import (
@@ -31,7 +32,6 @@ from holdfast.experiment.control.services import (
     tracker_processes_of,
 )
 from holdfast.experiment.control.user_threads import history
-from holdfast.experiment.page.of_run import RunPage, open_page
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.terminal_view import LogBuffer

@@ -21,16 +21,16 @@ from holdfast.version import VERSION
 
 if TYPE_CHECKING:
     from holdfast import cluster as cluster
-    from holdfast.experiment.api.context import RuntimeContext as RuntimeContext
-    from holdfast.experiment.api.context import available_resources as available_resources
-    from holdfast.experiment.api.context import cluster_resources as cluster_resources
-    from holdfast.experiment.api.context import get_gpu_ids as get_gpu_ids
-    from holdfast.experiment.api.context import get_runtime_context as get_runtime_context
-    from holdfast.experiment.api.context import nodes as nodes
-    from holdfast.experiment.api.initializing import InitContext as InitContext
-    from holdfast.experiment.api.initializing import init as init
-    from holdfast.experiment.api.initializing import is_initialized as is_initialized
-    from holdfast.experiment.api.initializing import shutdown as shutdown
+    from holdfast.api.context import RuntimeContext as RuntimeContext
+    from holdfast.api.context import available_resources as available_resources
+    from holdfast.api.context import cluster_resources as cluster_resources
+    from holdfast.api.context import get_gpu_ids as get_gpu_ids
+    from holdfast.api.context import get_runtime_context as get_runtime_context
+    from holdfast.api.context import nodes as nodes
+    from holdfast.api.initializing import InitContext as InitContext
+    from holdfast.api.initializing import init as init
+    from holdfast.api.initializing import is_initialized as is_initialized
+    from holdfast.api.initializing import shutdown as shutdown
     from holdfast.experiment.worker.objects import ObjectLost as ObjectLost
     from holdfast.experiment.worker.objects import ObjectRef as ObjectRef
     from holdfast.experiment.worker.objects import ObjectStoreFull as ObjectStoreFull

@@ -309,7 +309,7 @@ def test_an_error_of_the_system_is_a_sentence(
     def refuses(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(store / "ended" / ".lock"))
 
-    monkeypatch.setattr("holdfast.experiment.doctor.repair.locked", refuses)
+    monkeypatch.setattr("holdfast.results.doctor.repair.locked", refuses)
     assert main(["doctor", "repair", str(store / "ended")]) == 1
     assert capsys.readouterr().err == (
         f"holdfast: cannot use {store}/ended/.lock: Read-only file system. That disk "

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.browse import output
-from holdfast.experiment.browse.catalog import Best, CatalogEntry
 from holdfast.experiment.records.view import Condition
+from holdfast.results.catalog import Best, CatalogEntry
 from holdfast.syncer.uploader.lock import ExperimentLock
 from tests.command.commands import in_terminal, parsed, stopped, told
 from tests.rig.runs.recorded import RecordedExperiment

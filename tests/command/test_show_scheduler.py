@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
+from holdfast.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.trial.errors import InvalidConfig
 from tests.rig.runs.deciding import FollowedExperiment, asha, hyperband, population
 

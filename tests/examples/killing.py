@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.results.reading import load_experiment
 from holdfast.trial.trial import Trial
 from tests.rig.bench import Bench, workbench
 from tests.rig.script import UserScript

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.api.run import TrialsFailed
+from holdfast.api.run import TrialsFailed
 from holdfast.experiment.worker import trainables
 from holdfast.trial.errors import ExperimentExists, InvalidConfig
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.layout import CONTROL, JOURNAL
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal import read_events
-from holdfast.experiment.steering.client import CannotSteer, send_order
 from holdfast.experiment.steering.orders import StopExperiment
+from holdfast.results.reading import find
+from holdfast.results.steering_client import CannotSteer, send_order
 from holdfast.scheduler.events import EndOrdered, Event
 from tests.rig.bench import Bench, results
 from tests.rig.script import UserScript

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.records.journal import read_events
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.reading import ExperimentNotFound
 from holdfast.scheduler.policy import ChangeTrial, CloneTrial, Decision, TrialReported, View
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.simulate import replay, simulate

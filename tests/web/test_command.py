@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.doctor.target import DoctorTarget
-from holdfast.experiment.doctor.upload import sync
+from holdfast.results.doctor.upload import sync
+from holdfast.results.reading import DoctorTarget
 from holdfast.syncer.stores.location import Location
 from holdfast.web import errors
 from holdfast.web.errors import PortTaken

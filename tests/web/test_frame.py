@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.results.result_grid import ResultGrid, results_of
+from holdfast.results.reading import find
+from holdfast.results.result_grid import ResultGrid, results_of
 from holdfast.trial.errors import InvalidConfig
 from holdfast.web import errors, frame
 from tests.rig.runs.patient import healthy
@@ -70,7 +70,7 @@ def test_a_server_that_has_died_is_started_again(results: ResultGrid) -> None:
 def test_the_server_ends_with_the_notebook(results: ResultGrid) -> None:
     code = (
         "import os, sys, threading\n"
-        "from holdfast.experiment.browse.locate import find\n"
+        "from holdfast.results.reading import find\n"
         "from holdfast.experiment.folder.settings import Settings\n"
         "from holdfast.web import frame\n"
         "found = find(sys.argv[1], Settings.read(os.environ), os.environ).results\n"

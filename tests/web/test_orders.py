@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from holdfast.experiment.steering.client import CannotSteer
+from holdfast.results.steering_client import CannotSteer
 from holdfast.web import app
 from holdfast.web.app import OrdersOnce
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.experiment.control import page_server as of_run
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.page import of_run
 from holdfast.experiment.records.view import Condition
 from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.config import RunConfig

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.experiment.page.followed import FollowedExperiment
-from holdfast.experiment.page.place import Place
+from holdfast.results.page.followed import FollowedExperiment
+from holdfast.results.page.place import Place
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.web import following, server
 from holdfast.web.following import Readers

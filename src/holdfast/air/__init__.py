@@ -8,7 +8,7 @@ from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
     from holdfast.air import session as session
-    from holdfast.experiment.results.result import Result as Result
+    from holdfast.results.result import Result as Result
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig
     from holdfast.trial.config import FailureConfig as FailureConfig

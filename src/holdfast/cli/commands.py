@@ -11,7 +11,7 @@ from holdfast.cli.common_arguments import settle
 from holdfast.cli.printing import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.recovery import NothingToRestore
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.reading import ExperimentNotFound
 from holdfast.syncer.errors import InvalidLocation
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.usable_process import fault_of_start, make_usable

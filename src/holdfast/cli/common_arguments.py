@@ -234,6 +234,6 @@ def settle(given: argparse.Namespace) -> None:
 
 def named_path(text: str, given: argparse.Namespace) -> str:
     """The path of an experiment that may be named. Raises as `settle`."""
-    from holdfast.experiment.browse.catalog import path_of
+    from holdfast.results.catalog import path_of
 
     return path_of(text, given.root, os.environ)

@@ -9,8 +9,8 @@ import time
 
 from holdfast.cli.browse.output import show_entries
 from holdfast.cli.printing import MISUSED, SOUND, WRONG, complain, quoted, say, say_json
-from holdfast.experiment.browse.removal import Part, Removal, erase, removal
 from holdfast.experiment.folder.settings import Settings
+from holdfast.results.removal import Part, Removal, erase, removal
 from holdfast.text.values import size
 
 _SHOWN_FILES = 5

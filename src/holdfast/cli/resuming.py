@@ -66,8 +66,8 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
     except ExperimentInUse as error:
         raise _with_paused(error, given.path, settings) from error
     if given.json:
-        from holdfast.experiment.browse.locate import find
-        from holdfast.experiment.browse.overview import experiment_as_json
+        from holdfast.results.overview import experiment_as_json
+        from holdfast.results.reading import find
 
         experiment = find(given.path, settings, os.environ)
         say_json(experiment_as_json(experiment, now=time.time()))
@@ -76,7 +76,7 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
 
 def _with_paused(error: ExperimentInUse, path: str, settings: Settings) -> ExperimentInUse:
     """The error, with how to resume what a person has paused in the live run."""
-    from holdfast.experiment.browse.locate import find
+    from holdfast.results.reading import find
 
     held = find(path, settings, os.environ, asks=False).machine.held
     if not held:
@@ -118,7 +118,7 @@ def _recorded(path: str, settings: Settings) -> TunerFile | None:
 def _restored(settings: Settings, path: str, *arguments: Any, **given: Any) -> Any:
     """Tuner.restore. Raises ModuleMissing if the stored trainable needs a module that is not found
     from here, and the errors of Tuner.restore."""
-    from holdfast.experiment.api.tuner import Tuner
+    from holdfast.api.tuner import Tuner
     from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile
 
     try:

@@ -11,9 +11,9 @@ import webbrowser
 from typing import TYPE_CHECKING
 
 from holdfast.cli.printing import SOUND, complain, json_text, say
-from holdfast.experiment.browse.catalog import may_be_mistyped, path_of, place_to_list
 from holdfast.experiment.folder.contents import similar_to
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.catalog import may_be_mistyped, path_of, place_to_list
+from holdfast.results.reading import ExperimentNotFound
 from holdfast.runtime.process_control import give_way
 from holdfast.web.errors import check_installed
 from holdfast.web.security import allowed_name, base_of, is_loopback

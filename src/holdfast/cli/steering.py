@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.printing import MISUSED, SOUND, WRONG, complain, say, say_json
-from holdfast.experiment.browse.locate import find
-from holdfast.experiment.browse.logs import trial_named
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import resume_command
 from holdfast.experiment.records.view import Condition, ExperimentView
-from holdfast.experiment.steering.client import CannotSteer, send_order, why_not
 from holdfast.experiment.steering.orders import (
     AddConfig,
     AddTrials,
@@ -29,6 +26,9 @@ from holdfast.experiment.steering.orders import (
     WriteNote,
 )
 from holdfast.names import listed
+from holdfast.results.logs import trial_named
+from holdfast.results.reading import find
+from holdfast.results.steering_client import CannotSteer, send_order, why_not
 from holdfast.trial.errors import InvalidConfig
 
 _SHOWN = 10

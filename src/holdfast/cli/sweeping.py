@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.printing import SOUND, WRONG, complain, quoted, say, say_json
 from holdfast.errors import Remedy
-from holdfast.experiment.browse.locate import find
-from holdfast.experiment.browse.overview import experiment_as_json
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.records.view import Condition, ExperimentView
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.experiment.start.extension import has_changed
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.names import printable
+from holdfast.results.overview import experiment_as_json
+from holdfast.results.reading import ExperimentNotFound, find
 from holdfast.sweep.running import OpenedSweep, open_sweep
 from holdfast.trial.errors import ExperimentExists, InvalidConfig
 
 if TYPE_CHECKING:
-    from holdfast.experiment.results.result_grid import ResultGrid
+    from holdfast.results.result_grid import ResultGrid
 
 _EXAMPLES = 3
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.records.journal import find_beginning, replay, unpack
-from holdfast.experiment.results.read_experiment import records_of
+from holdfast.results.reading import records_of
 from holdfast.scheduler.events import Begun, Event, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position, read, segment_name

@@ -20,7 +20,7 @@ from holdfast.sweep.settings import Sweep, sweep_of
 from holdfast.trial.search_space.variants import Space
 
 if TYPE_CHECKING:
-    from holdfast.experiment.results.result_grid import ResultGrid
+    from holdfast.results.result_grid import ResultGrid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class OpenedSweep:
         """Run or resume it. `command` does it from any folder. Raises the errors of Tuner and
         fit."""
         import holdfast
-        from holdfast.experiment.api.tuner import Tuner
+        from holdfast.api.tuner import Tuner
 
         sweep = self.sweep
         if sweep.cluster is not None:

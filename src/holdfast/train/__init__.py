@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.api.trainer import ControllerError as ControllerError
-    from holdfast.experiment.api.trainer import DataParallelTrainer as DataParallelTrainer
-    from holdfast.experiment.api.trainer import NCCLHangError as NCCLHangError
-    from holdfast.experiment.api.trainer import PreemptionError as PreemptionError
-    from holdfast.experiment.api.trainer import TrainingFailedError as TrainingFailedError
-    from holdfast.experiment.api.trainer import WorkerGroupError as WorkerGroupError
-    from holdfast.experiment.api.trainer import load as load
+    from holdfast.api.trainer import ControllerError as ControllerError
+    from holdfast.api.trainer import DataParallelTrainer as DataParallelTrainer
+    from holdfast.api.trainer import NCCLHangError as NCCLHangError
+    from holdfast.api.trainer import PreemptionError as PreemptionError
+    from holdfast.api.trainer import TrainingFailedError as TrainingFailedError
+    from holdfast.api.trainer import WorkerGroupError as WorkerGroupError
+    from holdfast.api.trainer import load as load
     from holdfast.experiment.callbacks.callback import UserCallback as UserCallback
-    from holdfast.experiment.results.result import Result as Result
     from holdfast.experiment.worker.context import TrainContext as TrainContext
     from holdfast.experiment.worker.context import get_checkpoint as get_checkpoint
     from holdfast.experiment.worker.context import get_context as get_context
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
         ValidationTaskConfig as ValidationTaskConfig,
     )
     from holdfast.experiment.worker.train_loop import get_dataset_shard as get_dataset_shard
+    from holdfast.results.result import Result as Result
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
     from holdfast.train import collective as collective
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig

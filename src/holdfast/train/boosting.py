@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from holdfast.api.trainer import DataParallelTrainer
 from holdfast.dataclass import dataclass
-from holdfast.experiment.api.trainer import DataParallelTrainer
 from holdfast.experiment.worker.context import get_checkpoint, get_context
 from holdfast.experiment.worker.train_loop import TRAIN_DATASET_KEY, DataConfig, get_dataset_shard
 from holdfast.plain_numbers import takes_numbers

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.api.load_experiment import load as load
-    from holdfast.experiment.api.run import Experiment as Experiment
-    from holdfast.experiment.api.run import run as run
-    from holdfast.experiment.api.run import run_experiments as run_experiments
-    from holdfast.experiment.api.tuner import Tuner as Tuner
+    from holdfast.api.load_experiment import load as load
+    from holdfast.api.run import Experiment as Experiment
+    from holdfast.api.run import run as run
+    from holdfast.api.run import run_experiments as run_experiments
+    from holdfast.api.tuner import Tuner as Tuner
     from holdfast.experiment.callbacks.callback import Callback as Callback
     from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
     from holdfast.experiment.callbacks.trial_view import TrialView as TrialView
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
         JupyterNotebookReporter as JupyterNotebookReporter,
     )
     from holdfast.experiment.progress.reporters import ProgressReporter as ProgressReporter
-    from holdfast.experiment.results.result import Result as Result
-    from holdfast.experiment.results.result_grid import ExperimentAnalysis as ExperimentAnalysis
-    from holdfast.experiment.results.result_grid import ResultGrid as ResultGrid
     from holdfast.experiment.start.short_names import create_scheduler as create_scheduler
     from holdfast.experiment.start.short_names import create_searcher as create_searcher
     from holdfast.experiment.worker.command.trainable import CommandTrainable as CommandTrainable
@@ -35,6 +32,9 @@ if TYPE_CHECKING:
     from holdfast.experiment.worker.trainables import register_trainable as register_trainable
     from holdfast.experiment.worker.trainables import with_parameters as with_parameters
     from holdfast.experiment.worker.trainables import with_resources as with_resources
+    from holdfast.results.result import Result as Result
+    from holdfast.results.result_grid import ExperimentAnalysis as ExperimentAnalysis
+    from holdfast.results.result_grid import ResultGrid as ResultGrid
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig
     from holdfast.trial.config import FailureConfig as FailureConfig

@@ -1,4 +1,4 @@
-"""The live page: HTTP over what `holdfast.experiment.page` reads. The extra is holdfast[web].
+"""The live page: HTTP over what `holdfast.results.page` reads. The extra is holdfast[web].
 
 `security.py` decides which requests are answered, `app.py` has the routes and the server-sent
 events, `server.py` the process's sockets and its end. `command.py`, `child.py` and

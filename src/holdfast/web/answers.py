@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from holdfast.experiment.folder.contents import LeadsElsewhere
-from holdfast.experiment.page.followed import Download, NotThere
-from holdfast.experiment.results.read_experiment import ExperimentNotFound, RunStarts
+from holdfast.results.page.followed import Download, NotThere
+from holdfast.results.reading import ExperimentNotFound, RunStarts
 from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.tree import NotRegular

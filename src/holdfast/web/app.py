@@ -20,9 +20,9 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import __version__
 from holdfast.dataclass import dataclass
-from holdfast.experiment.page.followed import FollowedExperiment
-from holdfast.experiment.steering.client import CannotSteer, send_order
 from holdfast.experiment.steering.orders import InvalidOrder, Order, decode
+from holdfast.results.page.followed import FollowedExperiment
+from holdfast.results.steering_client import CannotSteer, send_order
 from holdfast.trial.errors import InvalidConfig
 from holdfast.web.answers import as_json, explained, failure, json_answer, sent_file
 from holdfast.web.following import Following, WatchedExperiment, WatchedListing, settle

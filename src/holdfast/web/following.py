@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.logs import PAUSE_PER_CPU_S
-from holdfast.experiment.page.followed import Change, FollowedExperiment
-from holdfast.experiment.page.place import Place
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.logs import PAUSE_PER_CPU_S
+from holdfast.results.page.followed import Change, FollowedExperiment
+from holdfast.results.page.place import Place
+from holdfast.results.reading import ExperimentNotFound
 from holdfast.runtime.tasks import TaskScope
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files import threads

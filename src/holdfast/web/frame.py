@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.page.of_run import SERVER
+from holdfast.experiment.control.page_server import SERVER
 from holdfast.experiment.progress.views import in_notebook
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.service import start_service

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.page.place import Place
+from holdfast.results.page.place import Place
 from holdfast.runtime.tasks import RunTasks
 from holdfast.text.errors import named
 from holdfast.trial.errors import InvalidConfig

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import train, tune
-from holdfast.experiment.api.run import experiments_in
+from holdfast.api.run import experiments_in
 from holdfast.experiment.worker import trainables
 from holdfast.syncer.errors import DirectoryMissing
 from holdfast.trial.errors import InvalidConfig

@@ -13,8 +13,8 @@ import pytest
 
 import holdfast
 from holdfast import cluster, train, tune
-from holdfast.experiment.api import initializing
-from holdfast.experiment.api.initializing import AlreadyInitialized, NoCluster
+from holdfast.api import initializing
+from holdfast.api.initializing import AlreadyInitialized, NoCluster
 from holdfast.experiment.control.machine_resources import host_resources
 from holdfast.trial.errors import InvalidConfig
 

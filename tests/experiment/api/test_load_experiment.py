@@ -13,9 +13,9 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast import train, tune
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
-from holdfast.experiment.results.result_grid import ExperimentAnalysis
 from holdfast.experiment.user_objects.stored_objects import StoredObject
+from holdfast.results.reading import ExperimentNotFound
+from holdfast.results.result_grid import ExperimentAnalysis
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.values import Opaque

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.browse.comparison import Comparison, compare, split_trial
-from holdfast.experiment.browse.locate import find
-from holdfast.experiment.browse.logs import NoSuchTrial
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.view import ExperimentView
+from holdfast.results.comparison import Comparison, compare, split_trial
+from holdfast.results.logs import NoSuchTrial
+from holdfast.results.reading import find
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.description import describe
 from tests.rig.runs.recorded import RecordedExperiment

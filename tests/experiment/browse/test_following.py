@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.experiment.browse.logs import Follower, LogState
 from holdfast.experiment.records.view import Condition
+from holdfast.results.logs import Follower, LogState
 from holdfast.syncer.errors import StorageUnavailable
 
 INTERVAL_S = 2.0

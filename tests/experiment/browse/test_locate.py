@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.reading import ExperimentNotFound
 from tests.rig.runs.recorded import RecordedExperiment
 
 

@@ -9,12 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.catalog import (
-    AmbiguousName,
-    default_place,
-    path_of,
-    place_to_list,
-)
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.shell import (
     ListedPlace,
@@ -24,7 +18,13 @@ from holdfast.experiment.folder.shell import (
     read_listed,
 )
 from holdfast.experiment.records.place import mark
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.catalog import (
+    AmbiguousName,
+    default_place,
+    path_of,
+    place_to_list,
+)
+from holdfast.results.reading import ExperimentNotFound
 from holdfast.syncer.stores.location import Location
 
 

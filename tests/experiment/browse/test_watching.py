@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.logs import View, Watcher
 from holdfast.experiment.records.view import Condition, ExperimentView
-from holdfast.experiment.results.read_experiment import NeverBegun, RunStarts, read_tree
+from holdfast.results.logs import View, Watcher
+from holdfast.results.reading import NeverBegun, RunStarts, read_tree
 from holdfast.syncer.errors import StorageUnavailable
 from tests.rig.runs.recorded import RecordedExperiment
 

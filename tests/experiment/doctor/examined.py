@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.experiment.doctor.findings import DoctorReport
-from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
+from holdfast.results.doctor.findings import DoctorReport
+from holdfast.results.reading import DoctorTarget
 
 SETTINGS = Settings(local_dir=Path("/nowhere"))
 

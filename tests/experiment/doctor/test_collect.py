@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.experiment.doctor.repair import collect
-from holdfast.experiment.doctor.verify import verify
+from holdfast.results.doctor.repair import collect
+from holdfast.results.doctor.verify import verify
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.files.durable import boot_id
 from tests.experiment.doctor.examined import case, kinds

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.doctor.findings import Finding, Remedy
-from holdfast.experiment.doctor.repair import bring_checkpoint, collect, repair
-from holdfast.experiment.doctor.target import DoctorTarget, WrongStorage, find_target
-from holdfast.experiment.doctor.upload import NotFit, sync
-from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal import pack
 from holdfast.experiment.records.recovery import recover
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.doctor.findings import Finding, Remedy
+from holdfast.results.doctor.repair import bring_checkpoint, collect, repair
+from holdfast.results.doctor.upload import NotFit, sync
+from holdfast.results.doctor.verify import Depth, verify
+from holdfast.results.reading import DoctorTarget, ExperimentNotFound, WrongStorage, find_target
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.journal.journal import Journal, read_segment

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.removal import Part, Removal, erase, erase_objects, removal
-from holdfast.experiment.doctor.target import DoctorTarget
-from holdfast.experiment.doctor.upload import sync
 from holdfast.experiment.folder.contents import aside_of, experiments_in
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import mark
 from holdfast.experiment.records.view import Condition
-from holdfast.experiment.results.read_experiment import ExperimentNotFound, read_records
+from holdfast.results.doctor.upload import sync
+from holdfast.results.reading import DoctorTarget, ExperimentNotFound, read_records
+from holdfast.results.removal import Part, Removal, erase, erase_objects, removal
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.doctor.findings import Remedy, Severity
-from holdfast.experiment.doctor.repair import NothingHere, collect, repair
-from holdfast.experiment.doctor.target import DoctorTarget
-from holdfast.experiment.doctor.upload import sync
-from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.journal import pack
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.user_objects import tuner_file
+from holdfast.results.doctor.findings import Remedy, Severity
+from holdfast.results.doctor.repair import NothingHere, collect, repair
+from holdfast.results.doctor.upload import sync
+from holdfast.results.doctor.verify import verify
+from holdfast.results.reading import DoctorTarget
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Journal, read, segment_name, segments

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.doctor.repair import collect, repair
-from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
+from holdfast.results.doctor.repair import collect, repair
+from holdfast.results.doctor.verify import verify
 from holdfast.scheduler.events import Exited
 from holdfast.scheduler.policy import (
     Decision,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.doctor.findings import Remedy, Severity
-from holdfast.experiment.doctor.repair import collect, repair
-from holdfast.experiment.doctor.upload import sync
-from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.user_objects import tuner_file
+from holdfast.results.doctor.findings import Remedy, Severity
+from holdfast.results.doctor.repair import collect, repair
+from holdfast.results.doctor.upload import sync
+from holdfast.results.doctor.verify import Depth, verify
 from holdfast.syncer.journal.journal import MAGIC, Journal
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from tests.experiment.doctor.examined import SETTINGS, case, facts, kinds, newest_checkpoint

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.experiment.page.curve import Point, Wanted, add_lines, add_table, thinned
-from holdfast.experiment.page.entries import Entries
-from holdfast.experiment.page.folding import Recent
-from holdfast.experiment.page.values import cells, json_value
-from holdfast.experiment.results.ranking import varied_names
+from holdfast.results.page.curve import Point, Wanted, add_lines, add_table, thinned
+from holdfast.results.page.entries import Entries
+from holdfast.results.page.folding import Recent
+from holdfast.results.page.values import cells, json_value
+from holdfast.results.ranking import varied_names
 from holdfast.trial.search_space.description import describe
 from tests.rig.runs.recorded import RecordedExperiment
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.experiment.page.folding import AnotherBegins, Folded, Folding
 from holdfast.experiment.records.journal import pack
+from holdfast.results.page.folding import AnotherBegins, Folded, Folding
 from holdfast.scheduler.codec import Record
 from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.machine import Machine

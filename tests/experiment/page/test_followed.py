@@ -15,12 +15,11 @@ from typing import Any
 import msgpack
 import pytest
 
-from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.page import followed_records
-from holdfast.experiment.page.followed import FollowedExperiment
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
-from holdfast.experiment.results.result_grid import outcome_of
+from holdfast.results.page import followed_records
+from holdfast.results.page.followed import FollowedExperiment
+from holdfast.results.reading import ExperimentNotFound, find
+from holdfast.results.result_grid import outcome_of
 from holdfast.scheduler.events import (
     EndOrdered,
     Exited,
@@ -175,7 +174,7 @@ def test_rows_that_were_reported_before_the_page_was_opened_need_no_file(page: P
 def test_a_gap_before_what_was_seen_is_filled_as_soon_as_the_files_have_it(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.experiment.page.followed_records._NEWEST", 2)
+    monkeypatch.setattr("holdfast.results.page.followed_records._NEWEST", 2)
     trial_id = page.run.begin()
     for at in range(1, 6):
         page.run.report(trial_id, {"loss": float(at)})

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.page.attempts import attempts_of
-from holdfast.experiment.page.followed_records import hear_journal
-from holdfast.experiment.page.happened import Attempt
-from holdfast.experiment.page.history import History
-from holdfast.experiment.page.timeline import concurrency, timeline_of
 from holdfast.experiment.records.journal import pack
 from holdfast.experiment.records.view import Condition
+from holdfast.results.page.attempts import attempts_of
+from holdfast.results.page.followed_records import hear_journal
+from holdfast.results.page.happened import Attempt
+from holdfast.results.page.history import History
+from holdfast.results.page.timeline import concurrency, timeline_of
 from holdfast.scheduler.codec import Record
 from holdfast.scheduler.events import (
     ConfigAdded,

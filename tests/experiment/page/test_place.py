@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.browse.catalog import entry_of
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.page import place as module
-from holdfast.experiment.page.place import Place
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.catalog import entry_of
+from holdfast.results.page import place as module
+from holdfast.results.page.place import Place
+from holdfast.results.reading import ExperimentNotFound
 from holdfast.syncer.files.tree import NotRegular
 from tests.rig.runs.recorded import RecordedExperiment
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.layout import HEAD, JOURNAL
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.page.followed import FollowedExperiment
-from holdfast.experiment.page.place import Place
-from holdfast.experiment.page.trial_files import NotThere
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.page.followed import FollowedExperiment
+from holdfast.results.page.place import Place
+from holdfast.results.page.trial_files import NotThere
+from holdfast.results.reading import ExperimentNotFound, find
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.journal.journal import readable_end

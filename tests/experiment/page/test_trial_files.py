@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import TrialFolder
-from holdfast.experiment.page import tar, trial_files
-from holdfast.experiment.page.curve import Wanted
-from holdfast.experiment.page.followed import read_curve
-from holdfast.experiment.page.tar import checkpoint_tar
-from holdfast.experiment.page.trial_files import NotThere, artifact, artifacts_of, sizes_in
-from holdfast.experiment.page.trial_page import read_log, trial_plain
 from holdfast.experiment.records.view import ExperimentView
+from holdfast.results.page import tar, trial_files
+from holdfast.results.page.curve import Wanted
+from holdfast.results.page.followed import read_curve
+from holdfast.results.page.tar import checkpoint_tar
+from holdfast.results.page.trial_files import NotThere, artifact, artifacts_of, sizes_in
+from holdfast.results.page.trial_page import read_log, trial_plain
+from holdfast.results.reading import find
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.files.tree import NotRegular
 from holdfast.trial.config import CheckpointConfig

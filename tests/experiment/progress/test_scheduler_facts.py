@@ -17,7 +17,7 @@ from holdfast.experiment.progress.scheduler_facts import (
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.wording import closing_lines
-from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.results.reading import load_experiment
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policies.pasha import PASHAScheduler
 from holdfast.scheduler.policy import CloneTrial

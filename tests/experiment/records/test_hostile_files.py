@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.callbacks import thread
-from holdfast.experiment.doctor.storage import gather
-from holdfast.experiment.doctor.target import DoctorTarget
-from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.contents import LeadsElsewhere, check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.opened import read_head
 from holdfast.experiment.records.recovery import recover
+from holdfast.results.doctor.storage import gather
+from holdfast.results.doctor.verify import verify
+from holdfast.results.reading import DoctorTarget
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.artifacts.stored_index import LocalIndex, read_listing
 from holdfast.syncer.checkpoint import manifest

@@ -11,13 +11,13 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.experiment.control.user_threads import history
-from holdfast.experiment.doctor.target import DoctorTarget
-from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.journal import JournalUnreadable, read_events
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
+from holdfast.results.doctor.verify import verify
+from holdfast.results.reading import DoctorTarget
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Recalled, Suggested
 from holdfast.simulate.simulation import read_recording

@@ -13,9 +13,9 @@ from holdfast.cli import main
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.journal import JournalUnreadable, check_nothing_behind
 from holdfast.experiment.records.recovery import recover
-from holdfast.experiment.results.read_experiment import load_experiment
-from holdfast.experiment.results.result_grid import ExperimentAnalysis
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
+from holdfast.results.reading import load_experiment
+from holdfast.results.result_grid import ExperimentAnalysis
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.errors import StorageRefused

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.results.result import Result
+from holdfast.results.result import Result
 from tests.rig.runs.recorded import RecordedExperiment
 
 

@@ -19,10 +19,10 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast.experiment.folder.layout import HEAD, JOURNAL
 from holdfast.experiment.records.journal import JournalUnreadable
-from holdfast.experiment.results.ranking import analysed
-from holdfast.experiment.results.read_experiment import ExperimentNotFound, load_experiment
-from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.experiment.user_objects.stored_objects import StoredObject
+from holdfast.results.ranking import analysed
+from holdfast.results.reading import ExperimentNotFound, load_experiment
+from holdfast.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import segment_name

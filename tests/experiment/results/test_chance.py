@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.results.importance import (
+from holdfast.results.importance import (
     ABSENT,
     ForestScores,
     by_forest,

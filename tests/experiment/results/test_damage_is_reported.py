@@ -21,8 +21,8 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.experiment.progress.views import LogView, SilentView, html_of, text_of
-from holdfast.experiment.results import optuna_study
-from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.results import optuna_study
+from holdfast.results.reading import load_experiment
 from holdfast.syncer.journal.segment import segment_name, segments
 from holdfast.trial.errors import Failure, TrialError, TuneError
 from tests.rig.runs.recorded import RecordedExperiment

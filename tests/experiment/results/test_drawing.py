@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.results.drawing import points, scale_of
-from holdfast.experiment.results.importance import by_rank
-from holdfast.experiment.results.recorded_space import (
+from holdfast.results.drawing import points, scale_of
+from holdfast.results.importance import by_rank
+from holdfast.results.recorded_space import (
     Categories,
     Numbers,
     RecordedSpace,
     distributions,
 )
-from holdfast.experiment.results.tables import arrow_table
+from holdfast.results.tables import arrow_table
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.search_space.description import describe
 

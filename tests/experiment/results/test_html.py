@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.results.result import Result
+from holdfast.results.result import Result
 from holdfast.trial.values import Opaque
 from tests.rig.runs.recorded import RecordedExperiment
 

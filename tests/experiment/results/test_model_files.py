@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.results.tables import about_trial, copy_checkpoint
+from holdfast.results.tables import about_trial, copy_checkpoint
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.errors import DirectoryMissing, ManifestMismatch, StorageRefused

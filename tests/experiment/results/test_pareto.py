@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.experiment.start.request import Request
+from holdfast.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.scheduler.policies.asha import MultiObjectiveASHAScheduler
 from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
 from holdfast.scheduler.searchers.searcher import Searcher

@@ -9,9 +9,9 @@ import cloudpickle
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from holdfast.experiment.results.ranking import PandasMissing
-from holdfast.experiment.results.result import Result
 from holdfast.experiment.user_objects.stored_objects import NamedObject, StoredObject
+from holdfast.results.ranking import PandasMissing
+from holdfast.results.result import Result
 from holdfast.scheduler.events import EndOrdered, Exited, Resumed
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import FailureConfig

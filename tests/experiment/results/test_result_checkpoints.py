@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from holdfast.experiment.results.ranking import NoBestResult
-from holdfast.experiment.results.result import Result
+from holdfast.results.ranking import NoBestResult
+from holdfast.results.result import Result
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.errors import InvalidConfig

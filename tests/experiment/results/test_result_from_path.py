@@ -10,7 +10,7 @@ import pytest
 from pyarrow.fs import FileSelector, LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
 from holdfast.experiment.folder.trial_folder import DamagedRows
-from holdfast.experiment.results.result import Result, ResultNotFound
+from holdfast.results.result import Result, ResultNotFound
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from tests.experiment.results.reported import epochs
 from tests.experiment.results.reported import run as run

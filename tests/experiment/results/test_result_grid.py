@@ -14,10 +14,10 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.experiment.results.ranking import NoBestResult
-from holdfast.experiment.results.result import Result
-from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.experiment.user_objects.stored_objects import UsersValues
+from holdfast.results.ranking import NoBestResult
+from holdfast.results.result import Result
+from holdfast.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import FailureConfig

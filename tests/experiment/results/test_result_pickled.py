@@ -13,8 +13,8 @@ import cloudpickle
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from holdfast.experiment.results.result import Result
 from holdfast.experiment.user_objects.stored_objects import NamedObject, StoredObject, UsersValues
+from holdfast.results.result import Result
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.errors import InvalidLocation
 from holdfast.syncer.stores.location import Location

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from holdfast.experiment.results.drawing import PlotCurve, letters_of, text_curves
+from holdfast.results.drawing import PlotCurve, letters_of, text_curves
 
 
 def curve(*ys: float, first: int = 1) -> PlotCurve:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.api.fit import none_stays
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.start.fit import none_stays
 from holdfast.syncer.journal.journal import Journal
 
 

@@ -13,12 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.experiment.steering import client
-from holdfast.experiment.steering.client import CannotSteer, OrderRefused, send_order, why_not
 from holdfast.experiment.steering.orders import (
     AddConfig,
     InvalidOrder,
@@ -27,6 +24,9 @@ from holdfast.experiment.steering.orders import (
     WriteNote,
 )
 from holdfast.experiment.steering.socket import Refused, keep_socket, name_of
+from holdfast.results import steering_client as client
+from holdfast.results.reading import find
+from holdfast.results.steering_client import CannotSteer, OrderRefused, send_order, why_not
 from holdfast.runtime.tasks import RunTasks
 from holdfast.runtime.wire import encode as framed
 from holdfast.syncer.files import threads

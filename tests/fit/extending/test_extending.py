@@ -13,9 +13,9 @@ from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import NothingToRestore
-from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.experiment.start.extension import Wanted
 from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.results.reading import load_experiment
 from holdfast.trial.errors import InvalidConfig
 from holdfast.tune.stopper import (
     CombinedStopper,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
-from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.results.reading import load_experiment
 from holdfast.trial.trial import Trial
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.worker.metrics import sendable
+from holdfast.results.short_errors import short_errors
 from holdfast.syncer.errors import StorageError
 from holdfast.trial.errors import InvalidConfig
 
@@ -418,7 +418,7 @@ def test_an_error_that_has_a_cause_keeps_it() -> None:
 
 def test_its_history_is_in_the_log(fit: Any, caplog: pytest.LogCaptureFixture) -> None:
     with (
-        caplog.at_level("DEBUG", "holdfast.experiment.results.short_errors"),
+        caplog.at_level("DEBUG", "holdfast.results.short_errors"),
         pytest.raises(tune.TuneError) as caught,
     ):
         fit(report_once, storage_path="/proc/holdfast")

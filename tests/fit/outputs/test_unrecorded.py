@@ -82,7 +82,7 @@ def test_a_folder_that_another_process_locks_meanwhile_stays(
             finally:
                 other.release()
 
-    monkeypatch.setattr("holdfast.experiment.start.fit.ExperimentLock", TakenMeanwhile)
+    monkeypatch.setattr("holdfast.api.fit.ExperimentLock", TakenMeanwhile)
     with pytest.raises(TuneError, match="no trial could ever start"):
         fit(tune.with_resources(reports, IMPOSSIBLE), name="run")
     assert root.exists()

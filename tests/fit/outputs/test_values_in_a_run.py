@@ -16,8 +16,8 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
-from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.experiment.user_objects.stored_objects import NamedObject, StoredObject
+from holdfast.results.reading import load_experiment
 from holdfast.text.values import format_value
 from holdfast.trial.errors import InvalidConfig
 

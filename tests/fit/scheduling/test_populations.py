@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.doctor.target import DoctorTarget
-from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import recover
+from holdfast.results.doctor.verify import verify
+from holdfast.results.reading import DoctorTarget
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.values import Ref
 from holdfast.tune.schedulers import (

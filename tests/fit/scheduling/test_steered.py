@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.results.reading import load_experiment
 from holdfast.scheduler.events import (
     ConfigAdded,
     EndOrdered,

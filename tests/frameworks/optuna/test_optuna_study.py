@@ -24,8 +24,8 @@ from optuna.trial import TrialState
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.experiment.results import optuna_study
-from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
+from holdfast.results import optuna_study
+from holdfast.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig

@@ -14,9 +14,9 @@ from matplotlib.colors import to_hex
 
 from holdfast.cli import main
 from holdfast.experiment.progress.scheduler_facts import RungCount
-from holdfast.experiment.results.drawing import BEST, COLOURS, QUIET, draw_rungs
-from holdfast.experiment.results.plots import KINDS as COMMAND_KINDS
-from holdfast.experiment.results.result_grid import ExperimentAnalysis, ResultGrid
+from holdfast.results.drawing import BEST, COLOURS, QUIET, draw_rungs
+from holdfast.results.plots import KINDS as COMMAND_KINDS
+from holdfast.results.result_grid import ExperimentAnalysis, ResultGrid
 from holdfast.trial.errors import InvalidConfig
 from tests.rig.runs.deciding import asha, hyperband, population
 from tests.rig.runs.recorded import RecordedExperiment

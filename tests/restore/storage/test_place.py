@@ -15,7 +15,7 @@ import fsspec
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from holdfast.experiment.api.tuner import Tuner
+from holdfast.api.tuner import Tuner
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal import JournalUnreadable
 from holdfast.experiment.records.opened import OpenedExperiment

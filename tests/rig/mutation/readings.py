@@ -94,7 +94,7 @@ def main() -> None:
     script = _load(Path(sys.argv[1]))
     # The command's own room lies above this one, and so does the public API.
     cli, tune = (importlib.import_module(f"holdfast.{name}") for name in ("cli", "tune"))
-    for name in ("pandas", "pyarrow.fs", "holdfast.experiment.api.tuner", "holdfast.cli.commands"):
+    for name in ("pandas", "pyarrow.fs", "holdfast.api.tuner", "holdfast.cli.commands"):
         importlib.import_module(name)
     for line in sys.stdin:
         order = json.loads(line)

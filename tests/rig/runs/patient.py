@@ -8,12 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from holdfast.experiment.doctor.target import DoctorTarget
-from holdfast.experiment.doctor.upload import sync
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.place import mark
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
+from holdfast.results.doctor.upload import sync
+from holdfast.results.reading import DoctorTarget
 from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import FailureConfig

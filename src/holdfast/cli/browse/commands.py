@@ -10,13 +10,13 @@ from typing import Any
 
 from holdfast.cli.browse.output import show_catalog, show_other_places, show_overview
 from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
-from holdfast.experiment.browse.locate import find_enclosing
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.experiment.results.outcome import Outcome
-from holdfast.experiment.results.ranking import NoBestResult
-from holdfast.experiment.results.result import Result
-from holdfast.experiment.results.result_grid import outcome_of, results_of
+from holdfast.results.outcome import Outcome
+from holdfast.results.ranking import NoBestResult
+from holdfast.results.reading import find_enclosing
+from holdfast.results.result import Result
+from holdfast.results.result_grid import outcome_of, results_of
 from holdfast.syncer.errors import redact
 from holdfast.text.values import aligned, counted, format_cell, format_value, size
 from holdfast.trial.errors import InvalidConfig
@@ -54,10 +54,10 @@ def _find(given: argparse.Namespace, settings: Settings) -> ExperimentView:
 
 
 def _ls(given: argparse.Namespace, settings: Settings) -> int:
-    from holdfast.experiment.browse.catalog import catalog, place_to_list
     from holdfast.experiment.folder.shell import note_listed, read_listed
     from holdfast.experiment.records.place import split
     from holdfast.experiment.records.view import Condition
+    from holdfast.results.catalog import catalog, place_to_list
 
     now = time.time()
     path = given.path or place_to_list(os.environ)
@@ -78,7 +78,7 @@ def _ls(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def _show(given: argparse.Namespace, experiment: ExperimentView) -> int:
-    from holdfast.experiment.browse.overview import experiment_as_json, overview
+    from holdfast.results.overview import experiment_as_json, overview
 
     now = time.time()
     if given.json:
@@ -96,7 +96,7 @@ def _show(given: argparse.Namespace, experiment: ExperimentView) -> int:
 
 def _nodes(given: argparse.Namespace, experiment: ExperimentView) -> int:
     from holdfast.cli.browse.output import show_nodes
-    from holdfast.experiment.browse.overview import node_list
+    from holdfast.results.overview import node_list
 
     now = time.time()
     listed = node_list(experiment, now=now)
@@ -108,8 +108,8 @@ def _nodes(given: argparse.Namespace, experiment: ExperimentView) -> int:
 
 
 def _logs(given: argparse.Namespace, settings: Settings, experiment: ExperimentView) -> int:
-    from holdfast.experiment.browse import logs
     from holdfast.experiment.folder.layout import ERROR
+    from holdfast.results import logs
 
     trial = logs.trial_named(experiment, given.trial)
     stream = "stderr" if given.stderr else "stdout"
@@ -142,8 +142,8 @@ def _logs(given: argparse.Namespace, settings: Settings, experiment: ExperimentV
 
 def _say_how_old(experiment: ExperimentView, trial: Trial, name: str, node: str) -> None:
     """Say from which node the output of a trial is, and when it came."""
-    from holdfast.experiment.browse import logs
     from holdfast.experiment.records.view import Condition
+    from holdfast.results import logs
     from holdfast.text.values import duration
 
     now = time.time()
@@ -154,7 +154,7 @@ def _say_how_old(experiment: ExperimentView, trial: Trial, name: str, node: str)
 
 
 def _export(given: argparse.Namespace, experiment: ExperimentView) -> int:
-    from holdfast.experiment.results.tables import FORMATS, format_of, write_table
+    from holdfast.results.tables import FORMATS, format_of, write_table
 
     if given.optuna:
         return _to_optuna(given, experiment)
@@ -181,8 +181,8 @@ def _export(given: argparse.Namespace, experiment: ExperimentView) -> int:
 
 
 def _plot(given: argparse.Namespace, experiment: ExperimentView) -> int:
-    from holdfast.experiment.results.drawing import check_picture, save_picture
-    from holdfast.experiment.results.plots import draw
+    from holdfast.results.drawing import check_picture, save_picture
+    from holdfast.results.plots import draw
 
     output = given.output or f"{experiment.name}-{given.kind}.png"
     check_picture(output)
@@ -217,9 +217,9 @@ def _to_optuna(given: argparse.Namespace, experiment: ExperimentView) -> int:
 
 def best(given: argparse.Namespace, experiment: ExperimentView) -> int:
     """Returns the exit code. Raises NoBestResult, InvalidConfig, StorageError."""
-    from holdfast.experiment.browse.overview import row_as_json, trial_as_json
     from holdfast.experiment.records.rows import shown_config
     from holdfast.experiment.records.view import Condition
+    from holdfast.results.overview import row_as_json, trial_as_json
 
     outcome = outcome_of(experiment)
     is_one = given.metric or given.mode or given.checkpoint
@@ -286,7 +286,7 @@ def _tell_if_cut(outcome: Outcome, trial: Trial) -> None:
 def _tell_if_better(result: Result, metric: str, mode: str) -> None:
     """Say that an earlier checkpoint than the last one, which is copied, has a better value."""
     from holdfast.experiment.folder.trial_folder import numeric
-    from holdfast.experiment.results.ranking import is_better
+    from holdfast.results.ranking import is_better
 
     found = [
         (row["training_iteration"], numeric(row, metric)) for _, row in result.best_checkpoints
@@ -304,10 +304,10 @@ def _tell_if_better(result: Result, metric: str, mode: str) -> None:
 
 def _show_front(experiment: ExperimentView, *, is_json: bool) -> int:
     """The trials that no other beats in all goals."""
-    from holdfast.experiment.browse.overview import trial_as_json
     from holdfast.experiment.records.rows import shown_config
     from holdfast.experiment.records.view import Condition
-    from holdfast.experiment.results.ranking import front_text, goals_text, params_of, varied_names
+    from holdfast.results.overview import trial_as_json
+    from holdfast.results.ranking import front_text, goals_text, params_of, varied_names
 
     spec, front = experiment.machine.spec, outcome_of(experiment).pareto_front()
     if is_json:
@@ -339,9 +339,9 @@ def export_model(given: argparse.Namespace, experiment: ExperimentView) -> int:
 
     Returns the exit code. Raises NoSuchTrial, NoBestResult, InvalidConfig, StorageError.
     """
-    from holdfast.experiment.browse.logs import trial_named
     from holdfast.experiment.records.rows import shown_config
-    from holdfast.experiment.results.tables import about_trial
+    from holdfast.results.logs import trial_named
+    from holdfast.results.tables import about_trial
 
     outcome, scope = outcome_of(experiment), given.scope
     goal = None
@@ -373,7 +373,7 @@ def _copy(
     about: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Copy the checkpoint of the result; returns what JSON says about it."""
-    from holdfast.experiment.results.tables import check_target, copy_checkpoint
+    from holdfast.results.tables import check_target, copy_checkpoint
 
     check_target(target)
     if result.checkpoint is None:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from holdfast.cli.browse.output import states_text_of, terminal_width
 from holdfast.cli.common_arguments import named_path
 from holdfast.cli.printing import SOUND, say, say_json
-from holdfast.experiment.browse.comparison import Comparison, Side, compare, split_trial
-from holdfast.experiment.browse.locate import find_enclosing
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.experiment.results.drawing import (
+from holdfast.results.comparison import Comparison, Side, compare, split_trial
+from holdfast.results.drawing import (
     MOST_CURVES,
     check_picture,
     draw_curves,
@@ -22,8 +21,8 @@ from holdfast.experiment.results.drawing import (
     save_picture,
     text_curves,
 )
-from holdfast.experiment.results.ranking import goals_text
-from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.results.ranking import goals_text
+from holdfast.results.reading import ExperimentNotFound, find_enclosing
 from holdfast.text.trials import state_word
 from holdfast.text.values import aligned, duration, format_cell, param_cell, width_of
 from holdfast.trial.errors import InvalidConfig

@@ -9,15 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from holdfast.cli.printing import quoted, say
-from holdfast.experiment.browse.catalog import CatalogEntry
-from holdfast.experiment.browse.overview import (
-    RUN_ENDED,
-    ListedNode,
-    NodeList,
-    NodeState,
-    Overview,
-    failure_causes,
-)
 from holdfast.experiment.folder.layout import SET_ASIDE
 from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.progress.scheduler_facts import (
@@ -37,9 +28,18 @@ from holdfast.experiment.progress.wording import (
     retry_way,
 )
 from holdfast.experiment.records.view import Condition, ExperimentView
-from holdfast.experiment.results.ranking import front_text, goals_text
 from holdfast.experiment.user_objects.tuner_file import TunerFile, recorded_code
 from holdfast.names import printable
+from holdfast.results.catalog import CatalogEntry
+from holdfast.results.overview import (
+    RUN_ENDED,
+    ListedNode,
+    NodeList,
+    NodeState,
+    Overview,
+    failure_causes,
+)
+from holdfast.results.ranking import front_text, goals_text
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.trial_count import has_rest

@@ -12,7 +12,8 @@ from functools import partial
 
 from holdfast.cli.browse.output import show_overview
 from holdfast.cli.printing import INTERRUPTED, SOUND, collected, complain, json_text, say
-from holdfast.experiment.browse.logs import (
+from holdfast.experiment.records.view import ExperimentView
+from holdfast.results.logs import (
     INTERVAL_HERE_S,
     INTERVAL_STORAGE_S,
     Follower,
@@ -24,8 +25,7 @@ from holdfast.experiment.browse.logs import (
     layout_of,
     written,
 )
-from holdfast.experiment.browse.overview import experiment_as_json, overview
-from holdfast.experiment.records.view import ExperimentView
+from holdfast.results.overview import experiment_as_json, overview
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import finite
 

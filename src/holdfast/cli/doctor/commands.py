@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.cli.printing import SOUND, WRONG, json_text, quoted, say
-from holdfast.experiment.doctor.findings import Action, DoctorReport, Finding, Remedy, Severity
-from holdfast.experiment.doctor.preflight import PreflightReport
-from holdfast.experiment.doctor.target import DoctorTarget, find_target
-from holdfast.experiment.doctor.verify import Depth
 from holdfast.experiment.folder.settings import Settings
 from holdfast.names import printable
+from holdfast.results.doctor.findings import Action, DoctorReport, Finding, Remedy, Severity
+from holdfast.results.doctor.reports import PreflightReport
+from holdfast.results.doctor.verify import Depth
+from holdfast.results.reading import DoctorTarget, find_target
 from holdfast.syncer.stores.preflight import ProbeOutcome, Step
 from holdfast.text.values import size
 
@@ -40,13 +40,13 @@ _INDENT = " " * 9
 def perform(given: argparse.Namespace, settings: Settings) -> int:
     """Returns the exit code. Raises the errors of the command."""
     if given.doctor_command == "preflight":
-        from holdfast.experiment.doctor.preflight import preflight
+        from holdfast.results.doctor.reports import preflight
 
         report = preflight(given.path, settings, large_bytes=max(1, given.mib) << 20)
         show_preflight(report, as_json=given.json)
         return SOUND if report.is_sound else WRONG
     if given.doctor_command == "report":
-        from holdfast.experiment.browse.bug_report import bug_report
+        from holdfast.results.doctor.reports import bug_report
 
         print(json_text(bug_report(given.path, settings, os.environ, time.time())))
         return SOUND
@@ -60,15 +60,15 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
 def _perform(given: argparse.Namespace, target: DoctorTarget, settings: Settings) -> DoctorReport:
     match given.doctor_command:
         case "verify":
-            from holdfast.experiment.doctor.verify import verify
+            from holdfast.results.doctor.verify import verify
 
             return verify(target, depth=_depth(given))
         case "repair":
-            from holdfast.experiment.doctor.repair import repair
+            from holdfast.results.doctor.repair import repair
 
             return repair(target, settings, depth=_depth(given))
         case "sync":
-            from holdfast.experiment.doctor.upload import sync
+            from holdfast.results.doctor.upload import sync
 
             return sync(
                 target,
@@ -78,7 +78,7 @@ def _perform(given: argparse.Namespace, target: DoctorTarget, settings: Settings
                 progress=_progress,
             )
         case "gc":
-            from holdfast.experiment.doctor.repair import collect
+            from holdfast.results.doctor.repair import collect
 
             return collect(target, removes=given.yes)
         case _:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from holdfast.api.trainer import DataParallelTrainer
 from holdfast.compat.advice import Assignable
 from holdfast.dataclass import dataclass
-from holdfast.experiment.api.trainer import DataParallelTrainer
 from holdfast.experiment.worker.train_loop import BackendConfig, DataConfig, Rank
 from holdfast.lazy import TENSORFLOW
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, ClassVar
 
+from holdfast.api.trainer import DataParallelTrainer
 from holdfast.compat.advice import Assignable
 from holdfast.dataclass import dataclass
-from holdfast.experiment.api.trainer import DataParallelTrainer
 from holdfast.experiment.worker.context import get_context, get_device
 from holdfast.experiment.worker.train_loop import BackendConfig, DataConfig, Rank, ValidationConfig
 from holdfast.lazy import TORCH

@@ -706,7 +706,7 @@ class LibrarySearch(Searcher, ABC):
         try:
             super().restore_from_dir(checkpoint_dir)
         except FileNotFoundError:
-            from holdfast.experiment.results.result_grid import ExperimentAnalysis
+            from holdfast.results.result_grid import ExperimentAnalysis
 
             analysis = ExperimentAnalysis(searcher_files.within(checkpoint_dir, ""))
             metric = self.metric or analysis.default_metric

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.locate import published_as
 from holdfast.experiment.folder.trial_folder import have_files, list_folder, read_file
+from holdfast.results.reading import published_as
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.options import as_configured

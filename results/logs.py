@@ -1,0 +1,517 @@
+"""`holdfast logs` and `show --watch`: a trial's output, and an experiment that is read repeatedly.
+
+A node sends the output of its trials to storage with each publication. So the output of a trial
+that runs on a node is there, also if the experiment runs on this machine.
+
+A follower reads the records before the file, and a run uploads the file before the records. So
+when the records say that the trial has ended, all of its output has been read. Only a node sends
+the output of its trials by itself: the follower waits for the publication after the trial's end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.contents import check_folder
+from holdfast.experiment.folder.layout import ERROR, Layout, log_names_of, rank_log
+from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
+from holdfast.experiment.progress.summarizer import leader
+from holdfast.experiment.records.place import read_mirror
+from holdfast.experiment.records.view import Condition, ExperimentView, counts, sync_period_s
+from holdfast.names import listed
+from holdfast.results.reading import RunStarts, published_as
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.files.tree import open_regular
+from holdfast.syncer.journal.segment import segments
+from holdfast.syncer.journal.stretches import segment_size
+from holdfast.syncer.stores.store import ObjectInfo
+from holdfast.syncer.uploader.lock import current_holder
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Trial
+
+_SHOWN_IDS = 10
+_PIECE = 1 << 20
+
+
+class NoSuchTrial(InvalidConfig):
+    """The name given matches no trial, or more than one."""
+
+
+class NoSuchLog(InvalidConfig):
+    """The trial has no file of this name, here or in storage."""
+
+
+def log_names(spec: ExperimentSpec) -> tuple[str, ...]:
+    """The files of a trial's output: stdout and stderr, or one file for both."""
+    return tuple(dict.fromkeys(log_names_of(spec.options.get("log_to_file", False))))
+
+
+def log_name(spec: ExperimentSpec, stream: str, rank: int) -> str:
+    """The file of a rank's stream, "stdout" or "stderr"."""
+    out, err = log_names_of(spec.options.get("log_to_file", False))
+    name = out if stream == "stdout" else err
+    return rank_log(name, rank) if rank else name
+
+
+def layout_of(experiment: ExperimentView, trial: Trial, name: str) -> Layout | None:
+    """The tree on this machine that has the newest content of this file of the trial; None if
+    storage has it."""
+    if not experiment.reads_storage or experiment.layout is None or name == ERROR:
+        return experiment.layout
+    on_nodes = trial.place.nodes or (experiment.machine.cluster and not trial.attempt)
+    return None if on_nodes else experiment.layout
+
+
+def check_reachable(experiment: ExperimentView, trial: Trial, name: str) -> None:
+    """Raise NoSuchLog if a node sends the file to a storage that the user has not named."""
+    layout = experiment.layout
+    if layout is None or name == ERROR or not trial.place.nodes:
+        return
+    if str(layout.root) != experiment.location.local_path:
+        return
+    if (note := read_mirror(layout)) is not None:
+        raise NoSuchLog(
+            f"trial {trial.trial_id} has run on node {trial.place.node}, which sends its output "
+            f"to {note}: pass the URI of the experiment there"
+        )
+
+
+def place_of(experiment: ExperimentView, trial: Trial, name: str) -> str:
+    """The path of a file of the trial, or its URI without credentials."""
+    layout = layout_of(experiment, trial, name)
+    if layout is not None:
+        return str(layout.trial(trial.spec) / name)
+    return experiment.location.child(f"{trial.spec.dirname}/{name}").public
+
+
+def sender_of(trial: Trial, rank: int = 0) -> str:
+    """The node from which the output of this trial comes, while it may have more; "" for none."""
+    nodes = () if trial.status.is_final else trial.place.nodes
+    return "" if not nodes else ", ".join(nodes) if rank else nodes[0]
+
+
+def stored_at(experiment: ExperimentView, trial: Trial, name: str) -> float | None:
+    """When the newest content of this file came, in seconds since 1970, by the clock of its place;
+    None if there is no such file, or that is not known. Raises StorageError, OSError."""
+    layout, location = layout_of(experiment, trial, name), experiment.location
+    if layout is not None:
+        with suppress(FileNotFoundError):
+            return os.stat(_folder(layout, trial) / name).st_mtime
+        return None
+    key = f"{trial.spec.dirname}/{name}"
+    found = with_store(location, lambda store: store.head(key))
+    return None if found is None else found.modified
+
+
+def trial_named(experiment: ExperimentView, name: str) -> Trial:
+    """The trial with this id, number, name or folder, or the only one whose id begins or ends so.
+
+    Raises NoSuchTrial.
+    """
+    trials = list(experiment.machine.trials.values())
+    for trial in trials:
+        spec = trial.spec
+        if name in (spec.trial_id, str(spec.index), spec.name, spec.dirname.rstrip("/")):
+            return trial
+    alike = [t for t in trials if t.trial_id.startswith(name) or t.trial_id.endswith(name)]
+    if len(alike) == 1:
+        return alike[0]
+    ids = [trial.trial_id for trial in alike or trials]
+    shown = listed(ids, _SHOWN_IDS) or "none yet"
+    fault = f"{name!r} matches several" if alike else f"there is no {name!r}"
+    raise NoSuchTrial(f"which trial? {fault}: {shown}. Pass an id, or a number such as 0")
+
+
+def written(experiment: ExperimentView, trial: Trial, name: str) -> Iterator[bytes]:
+    """The bytes of a file in the trial's folder, in pieces.
+
+    Reads the file from storage if it is not on this machine. Raises NoSuchLog, StorageError,
+    OSError.
+    """
+    check_reachable(experiment, trial, name)
+    layout = layout_of(experiment, trial, name)
+    here = None if layout is None else _folder(layout, trial) / name
+    if here is not None and here.is_file():
+        return _pieces(here)
+    if layout is None or str(layout.root) != experiment.location.local_path:
+        data = read_file(experiment.location.child(trial.spec.dirname), name)
+        if data is not None:
+            return iter([data])
+    raise NoSuchLog(_not_written(experiment, trial, name))
+
+
+def piece_from(
+    experiment: ExperimentView, trial: Trial, name: str, offset: int
+) -> tuple[int, bytes] | None:
+    """The size of a file in the trial's folder, and some of its bytes from `offset` on.
+
+    None if there is no such file yet. Raises StorageError, OSError.
+    """
+    layout = layout_of(experiment, trial, name)
+    if layout is None:
+        return read_from(experiment.location.child(trial.spec.dirname), name, offset, _PIECE)
+    try:
+        with open_regular(_folder(layout, trial) / name) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(offset)
+            return size, file.read(_PIECE)
+    except FileNotFoundError:
+        return None
+
+
+def _folder(layout: Layout, trial: Trial) -> Path:
+    """The trial's folder. Raises LeadsElsewhere."""
+    folder = layout.trial(trial.spec)
+    check_folder(folder)
+    return folder
+
+
+def last_lines(pieces: Iterable[bytes], count: int) -> bytes:
+    """The last `count` lines of a stream of pieces of any length."""
+    kept: deque[bytes] = deque(maxlen=count)
+    begun = b""
+    for piece in pieces:
+        *whole, begun = (begun + piece).split(b"\n")
+        kept.extend(line + b"\n" for line in whole)
+    if begun:
+        kept.append(begun)
+    return b"".join(kept)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with open_regular(path) as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def _not_written(experiment: ExperimentView, trial: Trial, name: str) -> str:
+    folder = place_of(experiment, trial, name).rpartition("/")[0]
+    layout, spec = layout_of(experiment, trial, name), trial.spec
+    if layout is not None:
+        tree = layout.trial(spec)
+        there = sorted(path.name for path in tree.iterdir()) if tree.is_dir() else []
+    else:
+        there = list_folder(experiment.location.child(spec.dirname))
+    outputs = tuple(log_names(experiment.machine.spec))
+    logs = [n for n in there if n.startswith(outputs) or n == ERROR]
+    if name == ERROR and trial.error is None:
+        return f"trial {trial.trial_id} has not failed: it has no {ERROR}"
+    begun = "" if trial.attempt else ", because it has not begun"
+    node = sender_of(trial)
+    sent = f" Node {node}, where it runs, sends its output with each publication" if node else ""
+    return (
+        f"trial {trial.trial_id} has no file {name!r} in {folder}{begun}. Its output files: "
+        f"{', '.join(logs) or 'none'}.{sent}"
+    )
+
+
+# Reading a file on this machine takes 20 us; reading an object is a request that costs money.
+INTERVAL_HERE_S = 0.5
+INTERVAL_STORAGE_S = 5.0
+# A node has uploaded a trial's output so long after it was ordered to.
+_ARRIVES_S = 3.0
+# Reading the records of 10,000 trials takes a second of CPU time: use at most a twentieth of a
+# core.
+PAUSE_PER_CPU_S = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogState:
+    """`has_ended`: the trial writes no more output. `has_begun`: it has had an attempt. `sender`:
+    the node that sends its output to storage every `period_s`; "" if it runs where its files
+    are."""
+
+    has_ended: bool
+    has_begun: bool
+    condition: Condition
+    sender: str = ""
+    period_s: float = 0.0
+
+
+class LogSource(Protocol):
+    """A growing file, and the records that say whether it still grows.
+
+    Both methods raise StorageError and OSError.
+    """
+
+    def read_state(self) -> LogState: ...
+
+    def read(self, offset: int) -> tuple[int, bytes] | None:
+        """The size of the file and some of its bytes from `offset` on; None if there is no
+        file."""
+        ...
+
+
+class TrialLog:
+    """A file in a trial's folder, read where the experiment's records are newest.
+
+    `find` reads the experiment again. `now` returns the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        experiment: ExperimentView,
+        trial: Trial,
+        name: str,
+        *,
+        find: Callable[[], ExperimentView],
+        now: Callable[[], float],
+        rank: int = 0,
+    ) -> None:
+        self._experiment = experiment
+        self._trial = trial
+        self._name = name
+        self._rank = rank
+        self._find = find
+        self._now = now
+        self._published: ObjectInfo | None = None
+        self._final_at: float | None = None
+
+    def read_state(self) -> LogState:
+        self._refresh()
+        condition = self._experiment.condition(self._now())
+        is_over = condition in (Condition.FINISHED, Condition.ERRORED)
+        trial = self._experiment.machine.trials.get(self._trial.trial_id)
+        is_final = trial is None or (
+            trial.status.is_final and not self._may_grow(trial, condition)
+        )
+        return LogState(
+            # If the trial is not known, another experiment of this name has begun.
+            has_ended=is_final or is_over,
+            has_begun=trial is not None and trial.attempt > 0,
+            condition=condition,
+            sender="" if trial is None else sender_of(trial, self._rank),
+            period_s=sync_period_s(self._experiment.machine),
+        )
+
+    def _may_grow(self, trial: Trial, condition: Condition) -> bool:
+        """Whether the node of a trial that has ended may not have sent all of its output yet."""
+        if not trial.place.nodes or condition is not Condition.LIVE:
+            return False
+        now = self._now()
+        if self._final_at is None:
+            self._final_at = now
+        return now - self._final_at < sync_period_s(self._experiment.machine) + _ARRIVES_S
+
+    def read(self, offset: int) -> tuple[int, bytes] | None:
+        return piece_from(self._experiment, self._trial, self._name, offset)
+
+    def _refresh(self) -> None:
+        """Read the records again; from storage only if it has a new publication."""
+        in_storage = self._experiment.layout is None
+        published = published_as(self._experiment.location) if in_storage else None
+        if published is None or published != self._published:
+            self._experiment = self._find()
+            self._published = published
+
+
+class Follower:
+    """Yields the content of a file, and what is appended later.
+
+    `wait` is called with a number of seconds, `tell` with a line for the user. `clock` and `cpu`
+    return seconds since any fixed start; `cpu` is the CPU time of this process.
+    """
+
+    def __init__(
+        self,
+        source: LogSource,
+        interval_s: float,
+        *,
+        wait: Callable[[float], None],
+        tell: Callable[[str], None],
+        clock: Callable[[], float],
+        cpu: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._interval_s = interval_s
+        self._wait = wait
+        self._tell = tell
+        self._clock = clock
+        self._cpu = cpu
+        self._offset = 0
+        self._told: set[str] = set()
+        self.found_file = False
+
+    def news(self) -> Iterator[bytes]:
+        """The content that has not been returned yet. Raises StorageError, OSError."""
+        while (grown := self._source.read(self._offset)) is not None:
+            self.found_file = True
+            size, piece = grown
+            if size < self._offset:
+                self._tell("the file is now shorter than before: showing it from its beginning")
+                self._offset = 0
+                continue
+            if not piece:
+                return
+            self._offset += len(piece)
+            yield piece
+
+    def until_ended(self) -> Iterator[bytes]:
+        """The content until the trial has ended. Retries while storage does not answer.
+
+        Raises ExperimentNotFound if the experiment has been deleted.
+        """
+        next_state_at = self._clock()
+        has_ended, waited_for = False, ""
+        while not has_ended:
+            try:
+                if self._clock() >= next_state_at:
+                    used_s = self._cpu()
+                    state = self._source.read_state()
+                    has_ended, waited_for = state.has_ended, _waited_for(state)
+                    next_state_at = self._clock() + PAUSE_PER_CPU_S * (self._cpu() - used_s)
+                yield from self.news()
+            except (StorageError, OSError) as error:
+                has_ended = False
+                self._say(f"{error}. Retrying")
+            else:
+                self._say(waited_for)
+            if not has_ended:
+                self._wait(self._interval_s)
+
+    def _say(self, text: str) -> None:
+        """Show a message once; "" means that all is well again."""
+        if not text:
+            self._told.clear()
+        elif text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+
+def _waited_for(state: LogState) -> str:
+    if state.has_ended:
+        return ""
+    if state.condition is Condition.INTERRUPTED:
+        return "no process runs the experiment: waiting for a restore (Ctrl-C ends this)"
+    if not state.has_begun:
+        return "the trial has not begun: waiting until it does"
+    if not state.sender:
+        return ""
+    return (
+        f"the trial runs on node {state.sender}, which sends its output every {state.period_s:g} s"
+    )
+
+
+# A look at this machine costs some 10 ms with a few trials, and 1 s with 10,000.
+_HERE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The experiment as it was just read. `is_new`: it differs from the view before in more than
+    its age."""
+
+    experiment: ExperimentView
+    condition: Condition
+    is_new: bool
+
+
+class Watcher:
+    """Yields views of an experiment.
+
+    `find` reads the experiment. `wait` is called with a number of seconds, `tell` with a line for
+    the user. `clock` and `cpu` return seconds since any fixed start, `now` since 1970.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], ExperimentView],
+        interval_s: float | None,
+        *,
+        wait: Callable[[float], None],
+        tell: Callable[[str], None],
+        cpu: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        self._find = find
+        self._interval_s = interval_s
+        self._wait = wait
+        self._tell = tell
+        self._cpu = cpu
+        self._now = now
+        self._told: set[str] = set()
+        self._known: ExperimentView | None = None
+        self._mark: object = None
+        self._shown: object = None
+
+    def views(self) -> Iterator[View]:
+        """The last one is that of an experiment that no process runs.
+
+        Retries while storage does not answer. Raises what `find` raises at the first look, and
+        ExperimentNotFound once the experiment has been deleted.
+        """
+        while True:
+            used_s = self._cpu()
+            view = self._look()
+            if view is not None:
+                yield view
+                if view.condition is not Condition.LIVE:
+                    return
+            self._wait(max(self._pause_s(), PAUSE_PER_CPU_S * (self._cpu() - used_s)))
+
+    def _look(self) -> View | None:
+        try:
+            self._refresh()
+        except RunStarts as error:
+            self._say(error.state)
+            return None
+        except (StorageError, OSError) as error:
+            if self._known is None:
+                raise
+            self._say(f"{error}. Retrying")
+            return None
+        self._told.clear()
+        assert self._known is not None
+        condition = self._known.condition(self._now())
+        shown = _shown(self._known, condition)
+        is_new, self._shown = shown != self._shown, shown
+        return View(experiment=self._known, condition=condition, is_new=is_new)
+
+    def _refresh(self) -> None:
+        """Read the records again, if there are new ones."""
+        mark = None if self._known is None else _mark_of(self._known)
+        if mark is None or mark != self._mark:
+            self._known = self._find()
+            self._mark = mark
+
+    def _pause_s(self) -> float:
+        if self._interval_s is not None:
+            return self._interval_s
+        is_stored = self._known is not None and self._known.layout is None
+        return INTERVAL_STORAGE_S if is_stored else _HERE_S
+
+    def _say(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+
+def _mark_of(experiment: ExperimentView) -> object:
+    """Changes with each record. Raises StorageError, OSError."""
+    layout = experiment.layout
+    if layout is None:
+        return published_as(experiment.location)
+    newest = max(segments(layout.journal), default=0)
+    return newest, segment_size(layout.journal, newest), current_holder(layout.lock)
+
+
+def _shown(experiment: ExperimentView, condition: Condition) -> object:
+    """What a reader sees change, without the ages."""
+    machine = experiment.machine
+    best = leader(machine.trials.values(), machine.spec.metric, machine.spec.mode)
+    return (
+        condition,
+        counts(machine),
+        sum(trial.iteration for trial in machine.trials.values()),
+        None if best is None else (best.trial_id, best.iteration),
+        machine.epoch,
+        experiment.run,
+    )

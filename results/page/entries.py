@@ -1,0 +1,209 @@
+"""The trials of an experiment as rows of a table, kept as they change. Pure: no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.progress.summarizer import value_of
+from holdfast.results.page.values import cells, is_number, number, shortened
+from holdfast.results.ranking import params_of
+from holdfast.scheduler.machine import Machine
+from holdfast.text.trials import stop_reason, stop_sentence
+from holdfast.trial.trial import Trial
+from holdfast.trial.values import flatten, key_name, readable
+
+COLUMNS: Final = (
+    "index", "name", "status", "stop_reason", "why", "iteration", "attempt", "failures",
+    "time_total_s", "reported_at", "value", "node", "note", "checkpoint", "error", "is_added",
+    "is_held", "pausing", "checkpoint_iteration",
+)  # fmt: skip
+# Of the columns that an experiment may name itself; each trial shows at most so many.
+_MOST_NAMES: Final = 200
+_WHY_CHARS: Final = 500
+_SIMPLE = frozenset({int, float, bool, str})
+_TEXTS = frozenset({str})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One trial: the values of COLUMNS, in order, its config and its last metrics, flat."""
+
+    values: tuple[Any, ...]
+    params: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+
+    def plain(self, trial_id: str, began_at: float | None) -> dict[str, Any]:
+        return {
+            "trial_id": trial_id,
+            **dict(zip(COLUMNS, self.values, strict=True)),
+            "began_at": began_at,
+            "params": self.params,
+            "metrics": self.metrics,
+        }
+
+
+BeganAt = Callable[[str], float | None]
+
+
+class Entries:
+    """All trials of a machine; `update` computes those anew that have changed.
+
+    `version` is the number of the newest change.
+    """
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self._entries: dict[str, Entry] = {}
+        # By trial, the version of its last change; the newest is last.
+        self._changed_at: dict[str, int] = {}
+        self._configs: dict[str, tuple[object, Mapping[str, Any]]] = {}
+        self._param_names: dict[str, Any] = {}
+        self._differing: dict[str, None] = {}
+        self._having: Counter[str] = Counter()
+        self._metric_names: dict[str, None] = {}
+        self._numeric: dict[str, None] = {}
+        self.statuses: Counter[str] = Counter()
+        self.stop_reasons: Counter[str] = Counter()
+
+    def update(self, machine: Machine, trial_ids: Iterable[str], *, is_live: bool) -> bool:
+        """Compute these trials again; returns whether any differs from before."""
+        version = self.version + 1
+        for trial_id in trial_ids:
+            trial = machine.trials[trial_id]
+            new = self._entry(machine, trial, is_live=is_live)
+            old = self._entries.get(trial_id)
+            if new == old:
+                continue
+            self._count(old, -1)
+            self._count(new, 1)
+            self._entries[trial_id] = new
+            self._changed_at.pop(trial_id, None)
+            self._changed_at[trial_id] = self.version = version
+        return self.version == version
+
+    def changed_since(self, version: int, began_at: BeganAt) -> Iterator[dict[str, Any]]:
+        """The trials that have changed after that version, the newest change first."""
+        for trial_id in reversed(self._changed_at):
+            if self._changed_at[trial_id] <= version:
+                return
+            yield self._entries[trial_id].plain(trial_id, began_at(trial_id))
+
+    def columns(self, began_at: BeganAt) -> dict[str, Any]:
+        """The answer of api/e/KEY/trials."""
+        known = list(self._entries.values())
+        by_column = zip(*(entry.values for entry in known), strict=True) if known else ()
+        columns = dict(zip(COLUMNS, map(list, by_column), strict=True)) if known else {}
+        params = [entry.params for entry in known]
+        metrics = [entry.metrics for entry in known]
+        return {
+            "version": self.version,
+            "ids": list(self._entries),
+            "columns": {
+                **(columns or {name: [] for name in COLUMNS}),
+                "began_at": list(map(began_at, self._entries)),
+            },
+            "params": {name: [one.get(name) for one in params] for name in self.shown_params},
+            "metrics": {name: [one.get(name) for one in metrics] for name in self.shown_metrics},
+        }
+
+    def entry(self, trial_id: str) -> Entry:
+        return self._entries[trial_id]
+
+    @property
+    def shown_params(self) -> list[str]:
+        return list(self._param_names)[:_MOST_NAMES]
+
+    @property
+    def shown_metrics(self) -> list[str]:
+        return list(self._metric_names)[:_MOST_NAMES]
+
+    def numeric_metrics(self) -> list[str]:
+        """The names of those that some trial has reported as a number."""
+        return list(self._numeric)[:_MOST_NAMES]
+
+    def varied(self, space: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The varied parameters, as `varied_parameters.varied_names` finds them."""
+        names = list(self._param_names)
+        heads = [key_name(tuple(part["path"])) for part in space if part["varied"]]
+        if heads:
+            return [n for head in heads for n in names if n == head or n.startswith(f"{head}/")]
+        count = len(self._entries)
+        return [name for name in names if name in self._differing or self._having[name] < count]
+
+    def _entry(self, machine: Machine, trial: Trial, *, is_live: bool) -> Entry:
+        spec = machine.spec
+        newest = trial.newest_checkpoint
+        reason = stop_reason(trial, is_live=is_live)
+        status = trial.shown_status.value
+        value = value_of(trial, spec.metric)
+        return Entry(
+            (
+                trial.spec.index,
+                trial.spec.name,
+                status,
+                None if reason is None else reason.value,
+                shortened(stop_sentence(trial, spec.options, is_live=is_live), _WHY_CHARS),
+                trial.iteration,
+                trial.attempt,
+                trial.setbacks,
+                number(trial.time_total_s),
+                trial.reported_at or None,
+                value,
+                shortened(", ".join(dict.fromkeys(trial.place.nodes)), _WHY_CHARS),
+                shortened(trial.note),
+                None if newest is None else newest.dirname,
+                None if trial.error is None else shortened(trial.error.headline, _WHY_CHARS),
+                trial.spec.is_added,
+                trial.is_held,
+                trial.is_pausing,
+                None if newest is None else newest.iteration,
+            ),
+            self._params_of(trial),
+            self._metrics_of(trial),
+        )
+
+    def _params_of(self, trial: Trial) -> Mapping[str, Any]:
+        """Finding them takes a while, and they hardly ever change."""
+        config, params = self._configs.get(trial.trial_id, (None, {}))
+        if config is trial.config:
+            return params
+        params = cells(_config_of(trial), _MOST_NAMES)
+        is_new = trial.trial_id not in self._configs
+        self._configs[trial.trial_id] = (trial.config, params)
+        for name, value in params.items():
+            if self._param_names.setdefault(name, value) != value:
+                self._differing[name] = None
+            self._having[name] += is_new
+        return params
+
+    def _metrics_of(self, trial: Trial) -> Mapping[str, Any]:
+        row = trial.row
+        if row is None:
+            return {}
+        simple = _SIMPLE.issuperset(map(type, row.values()))
+        found = cells(row if simple else flatten(readable(dict(row))), _MOST_NAMES)
+        if not found.keys() <= self._metric_names.keys():
+            self._metric_names.update(dict.fromkeys(found))
+        numeric = self._numeric
+        if new := [n for n in found if n not in numeric and is_number(found[n])]:
+            numeric.update(dict.fromkeys(new))
+        return found
+
+    def _count(self, entry: Entry | None, by: int) -> None:
+        if entry is not None:
+            self.statuses[entry.values[2]] += by
+            if entry.values[3] is not None:
+                self.stop_reasons[entry.values[3]] += by
+
+
+def _config_of(trial: Trial) -> Mapping[str, Any]:
+    """As `params_of`: a config of plain numbers and texts is flat and readable already, which
+    takes a sixth of the time to find."""
+    config = trial.config
+    is_flat = _SIMPLE.issuperset(map(type, config.values())) and _TEXTS.issuperset(
+        map(type, config)
+    )
+    return config if is_flat else params_of(trial)

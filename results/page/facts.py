@@ -1,0 +1,300 @@
+"""The facts about an experiment: what is true of all its trials together."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
+from holdfast.experiment.progress.summarizer import Summarizer
+from holdfast.experiment.progress.summary import RunFacts, Summary
+from holdfast.experiment.progress.wording import cause, short_of_room, user_frame
+from holdfast.experiment.records.journal import wall_time
+from holdfast.experiment.records.view import Condition, ExperimentView
+from holdfast.results.overview import node_list
+from holdfast.results.page.attempts import failure_of
+from holdfast.results.page.entries import Entries
+from holdfast.results.page.history import History
+from holdfast.results.page.values import json_value, number, shortened
+from holdfast.results.result_grid import front_of
+from holdfast.runtime.launcher import short_cause
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.placing import search_text
+from holdfast.scheduler.trial_count import not_created
+from holdfast.text.trials import unread_text
+from holdfast.text.values import counted
+from holdfast.trial.errors import Failure
+from holdfast.trial.resources import usage_of_all
+from holdfast.trial.trial import Status, Trial
+from holdfast.trial.values import key_name
+
+_SHOWN_IDS: Final = 100
+_MOST_CAUSES: Final = 100
+_MOST_NOTICES: Final = 50
+_HOUR_S: Final = 3600.0
+_LONGEST_SPACE: Final = 10_000
+_LONGEST_KIND: Final = 40
+_NORMAL: Final = "randn"  # its numbers are a mean and a deviation
+_RANGE = re.compile(
+    r"(?P<kind>\w+)\((?P<low>[-+.\deE]+|-?inf), (?P<high>[-+.\deE]+|-?inf)(?:, .*)?\)"
+)
+
+
+def total_of(machine: Machine) -> int | None:
+    """The number of trials that there will be; None if the records do not say."""
+    left = not_created(machine)
+    return None if left is None else len(machine.trials) + left
+
+
+def summary_of(summarizer: Summarizer, experiment: ExperimentView, *, now: float) -> Summary:
+    """The numbers of the terminal, for the machine as it is."""
+    here = experiment.layout
+    facts = RunFacts(
+        name=experiment.name,
+        path=experiment.shown,
+        local_path="" if here is None else str(here.root),
+        total=total_of(experiment.machine),
+    )
+    return summarizer.summarize(facts=facts, now=now)
+
+
+def _from_anywhere(shown: str) -> str:
+    """The path as a reader can type it, who is seldom in the directory of the server."""
+    return shown if "://" in shown else os.path.abspath(shown)
+
+
+def facts_of(
+    experiment: ExperimentView,
+    entries: Entries,
+    summary: Summary,
+    *,
+    now: float,
+    reports_per_s: float | None,
+    failures: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The answer of api/e/KEY, but for its key, version, steering and timeline.
+
+    `reports_per_s` is None if that is not known yet.
+    """
+    machine, spec = experiment.machine, experiment.machine.spec
+    state = experiment.condition(now)
+    trials = list(machine.trials.values())
+    options = spec.options
+    taken = [trial for trial in trials if trial.takeovers]  # the others' configs are not spread
+    usage = usage_of_all([usage for trial in trials for usage in trial.usages])
+    return {
+        "name": experiment.name,
+        "path": _from_anywhere(experiment.shown),
+        "state": state.value,
+        "holder": experiment.holder,
+        "trainable": spec.trainable,
+        "metric": spec.metric,
+        "mode": spec.mode,
+        "goals": dict(spec.goals),
+        "pareto_front": list(front_of(experiment)),
+        "began_at": experiment.began_at,
+        "updated_at": machine.now,
+        "active_s": machine.active_s,
+        "run": experiment.run,
+        "restores": machine.epoch - 1,
+        "ending": _ending(machine),
+        "tags": json_value(options.get("tags", {})),
+        "counts": _counts(entries),
+        "stop_reasons": {name: count for name, count in entries.stop_reasons.items() if count},
+        "not_created": not_created(machine),
+        "total": total_of(machine),
+        "num_samples": spec.num_samples,
+        "max_concurrent": spec.max_concurrent,
+        "progress": _progress(machine, summary, state, reports_per_s),
+        "usage": None if usage is None else asdict(usage),
+        "notices": [shortened(text) for text in _notices(experiment, summary)[:_MOST_NOTICES]],
+        "storage": experiment.storage,
+        "storage_age_s": None if experiment.heard_at is None else now - experiment.heard_at,
+        "scheduler": spec.scheduler,
+        "scheduler_line": summary.scheduler,
+        "search": str(options.get("search") or ""),
+        "rungs": [asdict(rung) for rung in rung_counts(trials)],
+        "takeovers": json_value([asdict(one) for one in takeover_facts(taken)]),
+        "failures": failures,
+        "nodes": _nodes(experiment, now),
+        "varied": entries.varied(spec.whole_space),
+        "metrics": entries.numeric_metrics(),
+        "space": space_of(spec.whole_space),
+        "queued_configs": [json_value(one.config) for one in machine.configs[:_SHOWN_IDS]],
+    }
+
+
+def _notices(experiment: ExperimentView, summary: Summary) -> list[str]:
+    return [*filter(None, [unread_text(summary.unread)]), *experiment.notices]
+
+
+def _ending(machine: Machine) -> str:
+    return "" if machine.ending is None else machine.ending.message or machine.ending.reason
+
+
+def _counts(entries: Entries) -> dict[str, int]:
+    found = entries.statuses
+    return {status.value: found[status.value] for status in Status if found[status.value]}
+
+
+def _progress(
+    machine: Machine, summary: Summary, state: Condition, reports_per_s: float | None
+) -> dict[str, Any]:
+    is_live = state is Condition.LIVE
+    ended = sum(summary.counts.get(status, 0) for status in (Status.TERMINATED, Status.ERROR))
+    active_s = summary.elapsed_s if is_live else machine.active_s
+    running = sum(n for status, n in summary.counts.items() if status.has_worker)
+    return {
+        "share": summary.share,
+        "left_s": summary.left_s if is_live else None,
+        "elapsed_s": active_s,
+        "reports_per_s": reports_per_s if is_live else None,
+        "trials_per_hour": ended * _HOUR_S / active_s if ended and active_s > 0 else None,
+        "running": running if is_live else 0,
+        "waiting_text": waiting_text(machine, running, wall_time()) if is_live else "",
+    }
+
+
+def waiting_text(machine: Machine, running: int, now: float) -> str:
+    """What the free workers or the trials of a live run wait for; "" for nothing."""
+    if text := search_text(machine, now):
+        return f"{text}."
+    if machine.finished:
+        return ""
+    if machine.ending is not None:
+        return f"The run is ending: {_ending(machine)}."
+    cluster = machine.cluster
+    if machine.waits_for_person:
+        paused = counted(len(machine.held), "trial is", "trials are")
+        return f"{paused} paused, and nothing else is left: resume or stop them."
+    if cluster and not cluster.nodes:
+        return "The run waits for its first node."
+    if (machine.has_queue or not machine.search_ended) and (
+        short := short_of_room(machine, total_of(machine))
+    ):
+        return f"{short}."
+    return "The trials wait for free resources." if machine.has_queue and not running else ""
+
+
+class Causes:
+    """Groups failures by their cause, which it looks up once for each: a traceback takes 30 us."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], tuple[tuple[str, str], Failure]] = {}
+
+    def plain(self, machine: Machine, history: History | None) -> list[dict[str, Any]]:
+        """The causes, most frequent first: of trials that failed for good, and (not `final`) of
+        those that ran again, or will."""
+        found: dict[str, dict[tuple[str, str], tuple[bool, Failure]]] = {}
+        for trial_id, one in () if history is None else history.failed:
+            failure = failure_of(one)
+            if failure is not None:
+                self._add(found, machine.trials.get(trial_id), one.attempt, failure)
+        for trial in machine.trials.values():
+            if trial.error is not None:
+                self._add(found, trial, trial.attempt, trial.error)
+        groups: dict[tuple[tuple[str, str], bool], list[tuple[str, Failure]]] = {}
+        for trial_id, causes in found.items():
+            for key, (final, failure) in causes.items():
+                groups.setdefault((key, final), []).append((trial_id, failure))
+        several = sorted(groups.items(), key=lambda one: (len(one[1]), one[0][1]), reverse=True)
+        return [
+            {
+                "trial_id": group[0][0],
+                "trials": len(group),
+                **failure_plain(group[0][1]),
+                "nodes": _nodes_of(group),
+                "final": final,
+                "trial_ids": [trial_id for trial_id, _ in group[:_SHOWN_IDS]],
+            }
+            for (_, final), group in several[:_MOST_CAUSES]
+        ]
+
+    def _add(
+        self,
+        found: dict[str, dict[tuple[str, str], tuple[bool, Failure]]],
+        trial: Trial | None,
+        attempt: int,
+        failure: Failure,
+    ) -> None:
+        if trial is None:
+            return
+        at = trial.trial_id, attempt
+        key, first = self._known.get(at, (None, None))
+        if key is None or first is None:
+            key, first = cause(failure.headline, user_frame(failure)), failure
+            self._known[at] = key, first
+        final = trial.status is Status.ERROR and trial.attempt == attempt
+        known = found.setdefault(trial.trial_id, {})
+        if final or key not in known:
+            known[key] = final, first
+
+
+def _nodes_of(group: Sequence[tuple[str, Failure]]) -> dict[str, int]:
+    """How many of these trials failed on which node, the most first."""
+    found = Counter(failure.node for _, failure in group if failure.node)
+    return dict(found.most_common(_SHOWN_IDS))
+
+
+def failure_plain(error: Failure) -> dict[str, Any]:
+    return {
+        "headline": shortened(error.headline, 1_000),
+        "kind": error.kind,
+        "where": user_frame(error),
+        "node": error.node,
+    }
+
+
+def _nodes(experiment: ExperimentView, now: float) -> list[dict[str, Any]] | None:
+    if not experiment.machine.cluster:
+        return None
+    nodes = node_list(experiment, now=now).nodes
+    return [{**asdict(node), "cause_short": short_cause(node.cause)} for node in nodes]
+
+
+def space_of(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The search space from its description: what a person needs to try a config."""
+    return [_parameter(part) for part in parts if part["varied"]]
+
+
+def _parameter(part: Mapping[str, Any]) -> dict[str, Any]:
+    text = str(part["text"])
+    name = key_name(tuple(part["path"]))
+    kind, low, high = text.partition("(")[0][:_LONGEST_KIND], None, None
+    if kind != _NORMAL and (found := _RANGE.fullmatch(text[:_LONGEST_SPACE])):
+        low, high = _bound(found["low"]), _bound(found["high"])
+    return {
+        "name": name,
+        "kind": kind,
+        "text": shortened(text, 1_000),
+        "low": low,
+        "high": high,
+        "log": "log" in kind,
+        "choices": _choices(text) if kind in ("choice", "grid_search") else [],
+    }
+
+
+def _bound(text: str) -> float | str | None:
+    try:
+        return number(float(text))
+    except ValueError:
+        return None
+
+
+def _choices(text: str) -> list[Any]:
+    """The values of `choice([16, 32])`, if all are numbers, texts, True, False or None."""
+    inside = text.partition("(")[2].rpartition(")")[0]
+    try:
+        if len(inside) > _LONGEST_SPACE:
+            return []
+        values = ast.literal_eval(inside)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return []
+    simple = (int, float, str, bool, type(None))
+    is_simple = isinstance(values, list) and all(type(value) in simple for value in values)
+    return [json_value(value) for value in values[:_SHOWN_IDS]] if is_simple else []

@@ -1,0 +1,532 @@
+"""One experiment that is read once and then followed: the answers of its page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from math import inf
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.layout import PROGRESS, RESULTS
+from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
+from holdfast.experiment.progress.summarizer import Summarizer, finite
+from holdfast.experiment.records.view import ExperimentView
+from holdfast.names import shown
+from holdfast.results.logs import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
+from holdfast.results.page.curve import Curve, Point, Wanted, add_lines, add_table
+from holdfast.results.page.facts import Causes, facts_of, summary_of
+from holdfast.results.page.followed_records import FollowedRecords
+from holdfast.results.page.tar import checkpoint_tar
+from holdfast.results.page.timeline import concurrency, starts, timeline_of
+from holdfast.results.page.trial_files import Download as Download
+from holdfast.results.page.trial_files import NotThere as NotThere
+from holdfast.results.page.trial_files import artifact
+from holdfast.results.page.trial_page import checkpoint_goal, read_log, trial_plain
+from holdfast.results.page.values import json_value
+from holdfast.results.reading import KeptRecords
+from holdfast.results.result_grid import outcome_of, results_of
+from holdfast.results.steering_client import why_not
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.files.tree import open_inside
+from holdfast.syncer.stores.location import Location
+from holdfast.trial.errors import TuneError
+from holdfast.trial.trial import Trial
+
+# The least time between two looks at this machine. A page is at most 1 s behind a report.
+_HERE_S: Final = 0.4
+# A live run's remaining time changes without a record.
+_FACTS_S: Final = 5.0
+# The pause between two computations of the facts, in times of their CPU: 20 ms for 10,000 trials.
+_CALM_PER_CPU_S: Final = 200
+# So long after an answer with a gap the rows in it are sent again.
+_GAP_S: Final = 60.0
+# But only as often: each time reads the trial's files.
+_GAP_AGAIN_S: Final = 5.0
+_MOST_METRICS: Final = 50
+_MOST_TRIALS: Final = 500
+_MOST_POINTS: Final = 20_000
+_FEWEST_POINTS: Final = 10
+_READERS: Final = 16
+_MOST_VALUED: Final = 50
+# Of a longer table, the newest part is read.
+_MOST_BYTES: Final = 256 << 20
+_HEAD_BYTES: Final = 1 << 20
+_MOST_STORED_BYTES: Final = 64 << 20
+# The rows that progress.csv may lack are few: the projector holds them back for a new column.
+_TAIL_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The state after a look.
+
+    `version` grows with each change of a trial, and `facts` with each change of the facts; both
+    are larger than those of all earlier processes that showed this experiment. `is_live`: a
+    process runs it, so that there may be more to see.
+    """
+
+    version: int
+    facts: int
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Importance:
+    """The importance for a metric, of a version; it is not computed again before `due_at`."""
+
+    version: int
+    due_at: float
+    answer: dict[str, Any]
+
+
+class FollowedExperiment:
+    """All methods block, and may be called from several threads.
+
+    Those that read files of the experiment raise NotThere for what it does not have,
+    LeadsElsewhere or NotRegular for what is not a plain file in it, StorageError and OSError.
+
+    `find` reads the experiment, what is in storage to the records given; `clock` returns seconds
+    since any fixed start, `cpu` the CPU time of this thread, `now` seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        find: Callable[[KeptRecords], ExperimentView],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Raises what `find` raises."""
+        self.key = key
+        self._clock, self._cpu, self._now = clock, cpu, now
+        self._looking = threading.Lock()
+        self._records = FollowedRecords(find, clock=clock, now=now)
+        self._looked_at = clock()
+        self._facts: dict[str, Any] = {}
+        self._facts_version = 0
+        self._facts_at = self._facts_due_at = self._facts_calm_at = 0.0
+        self._facts_signs: tuple[object, ...] = ()
+        self._is_scanning = False
+        self._summarized: tuple[Machine, Summarizer, Causes] | None = None
+        self._gaps: dict[str, tuple[int, float, float]] = {}
+        self._importances: dict[str, _Importance] = {}
+        self._values = CheckpointValues()
+        with self._records.lock:
+            self._refresh_facts()
+
+    def close(self) -> None:
+        """Forget what was downloaded."""
+        self._records.close()
+
+    @property
+    def version(self) -> int:
+        return self._records.entries.version
+
+    @property
+    def located(self) -> ExperimentView:
+        """The experiment as of the last look, for an order to its run."""
+        return self._records.experiment
+
+    def look(self, *, at_once: bool = False, with_history: bool = True) -> Change:
+        """Read what is new: costs a stat of the journal if nothing is. It looks every 0.4 s at
+        most, in storage every 5 s, and otherwise returns the state of the last look, unless
+        `at_once`.
+
+        The first look `with_history` reads the whole journal for the attempts and the timeline: a
+        second for a million rows. Who looks meanwhile gets the state before it at once.
+
+        Raises ExperimentNotFound once the experiment has been deleted, StorageError, OSError; the
+        state before stays.
+        """
+        if self._is_scanning:
+            return self._seen()
+        with self._looking:
+            pause_s = INTERVAL_STORAGE_S if self._records.is_stored else _HERE_S
+            if at_once or self._clock() - self._looked_at >= pause_s:
+                self._looked_at, reset_at = self._clock(), self._records.reset_at
+                if with_history:
+                    self._scan()
+                self._records.look()
+                if self._records.reset_at != reset_at:  # no fact of the run before is shown
+                    self._facts_due_at = 0.0
+                with self._records.lock:
+                    self._refresh_facts()
+            return self._seen()
+
+    def _seen(self) -> Change:
+        return Change(
+            version=self._records.entries.version,
+            facts=self._facts_version,
+            is_live=self._records.is_live,
+        )
+
+    def read_history(self) -> None:
+        """Read what the first look `with_history` reads. Raises OSError."""
+        if self._records.history is None and not self._is_scanning:
+            with self._looking:
+                self._scan()
+
+    def _scan(self) -> None:
+        self._is_scanning = self._records.history is None
+        try:
+            self._records.scan()
+        finally:
+            self._is_scanning = False
+
+    def facts(self) -> dict[str, Any]:
+        """The answer of api/e/KEY: as of the last look, except `now`."""
+        with self._records.lock:
+            return {**self._facts, "version": self._records.entries.version, "now": self._now()}
+
+    def trials(self) -> dict[str, Any]:
+        """The answer of api/e/KEY/trials."""
+        with self._records.lock:
+            return self._records.entries.columns(self._began_at)
+
+    @property
+    def trials_state(self) -> tuple[int, bool]:
+        """Another one whenever the answer of `trials` is another one."""
+        return self._records.entries.version, self._records.history is not None
+
+    def changed_since(self, version: int) -> dict[str, Any] | None:
+        """The event `trials`: those that have changed since this version, perhaps none.
+
+        None if the page must read everything again (the event `reset`): the version is of another
+        run of this name, or of records that no longer exist.
+        """
+        with self._records.lock:
+            entries = self._records.entries
+            if not self._records.reset_at <= version <= entries.version:
+                return None
+            found = list(entries.changed_since(version, self._began_at))
+            return {"version": entries.version, "trials": found}
+
+    def rows(
+        self, trials: Sequence[tuple[str, int]], metrics: Sequence[str], points: int
+    ) -> dict[str, Any]:
+        """The answer of api/e/KEY/rows; each trial's id with the iteration after which rows are
+        wanted (0: all). A trial whose rows cannot be read is in `missing`, and no error."""
+        names = list(dict.fromkeys(metrics))[:_MOST_METRICS]
+        points = min(max(points, _FEWEST_POINTS), _MOST_POINTS)
+        wanted: list[tuple[Trial, Wanted, list[Point]]] = []
+        began: dict[str, list[dict[str, Any]]] = {}
+        missing: dict[str, str] = {}
+        with self._records.lock:
+            read, history = self.located, self._records.history
+            folding = self._records.folding
+            for trial_id, after in dict(trials).items():
+                trial = folding.machine.trials.get(trial_id)
+                if trial is None or len(wanted) >= _MOST_TRIALS:
+                    missing[trial_id] = (
+                        f"there is no trial {shown(trial_id)}"
+                        if trial is None
+                        else f"ask for at most {_MOST_TRIALS} trials at once"
+                    )
+                    continue
+                # What was cut off since is answered by no rows from there on.
+                after = int(min(max(after, 0), trial.iteration, self._complete_to(trial_id)))
+                asked = Wanted(metrics=names, after=after, points=points)
+                wanted.append((trial, asked, folding.recent.points(trial_id, names, after)))
+                if history is not None:
+                    began[trial_id] = starts(history.attempts_of(trial_id))
+        found: dict[str, Any] = {}
+        for trial, curve in read_curves(
+            wanted,
+            lambda trial: TrialFolder.of(trial.spec, read.location, read.layout),
+            is_stored=read.layout is None,
+        ):
+            if isinstance(curve, str):
+                missing[trial.trial_id] = curve
+                continue
+            if curve.gap is not None:
+                _, _, due_at = self._gaps.get(trial.trial_id, (0, 0.0, 0.0))
+                self._gaps[trial.trial_id] = curve.gap, self._clock() + _GAP_S, due_at
+            found[trial.trial_id] = {**curve.plain(), "starts": began.get(trial.trial_id, [])}
+        return {"trials": found, "missing": missing}
+
+    def trial(self, trial_id: str) -> dict[str, Any]:
+        """The answer of api/e/KEY/t/ID."""
+        with self._looking:
+            self._records.scan()
+        experiment, trial = self._named(trial_id)
+        with self._records.lock:
+            history = self._records.history
+            attempts = [] if history is None else list(history.attempts_of(trial_id))
+            paused = None if history is None else history.paused.get(trial_id)
+        values = self._checkpoint_values(experiment, trial)
+        now = self._now()
+        return trial_plain(experiment, trial, attempts, now=now, paused=paused, values=values)
+
+    def _checkpoint_values(
+        self, experiment: ExperimentView, trial: Trial
+    ) -> Mapping[int, float | None]:
+        metric, _ = checkpoint_goal(experiment.machine.spec)
+        if metric is None:
+            return {}
+        read = experiment
+
+        def seen(after: int) -> list[Point]:
+            with self._records.lock:
+                return self._records.folding.recent.points(trial.trial_id, [metric], after)
+
+        def folder(trial: Trial) -> TrialFolder:
+            return TrialFolder.of(trial.spec, read.location, read.layout)
+
+        return self._values.of(trial, metric, folder, seen)
+
+    def log(self, trial_id: str, name: str, offset: int) -> dict[str, Any]:
+        """The answer of api/e/KEY/t/ID/log/NAME."""
+        return read_log(*self._named(trial_id), name, offset)
+
+    def artifact(self, trial_id: str, path: str) -> Download:
+        """A file of the trial, by its path in the trial's folder."""
+        return artifact(*self._named(trial_id), path)
+
+    def checkpoint_tar(self, trial_id: str, dirname: str) -> Download:
+        """A checkpoint of the trial as a tar archive."""
+        return checkpoint_tar(*self._named(trial_id), dirname)
+
+    def importance(self, metric: str) -> dict[str, Any]:
+        """The answer of api/e/KEY/importance. Raises InvalidConfig if it cannot be computed, with
+        the reason."""
+        at = self._clock()
+        with self._records.lock:
+            version, known = self._records.entries.version, self._importances.get(metric)
+            if known is not None and (known.version == version or at < known.due_at):
+                return known.answer
+            experiment = self._records.as_it_is()
+        used_s = self._cpu()
+        # Without a line in the log, which is the terminal of `holdfast web` and of a run.
+        found = results_of(experiment).plot.weighed(metric, params=None, algorithm="rank")
+        answer: dict[str, Any] = json_value(asdict(found))
+        due_at = at + PAUSE_PER_CPU_S * (self._cpu() - used_s)
+        with self._records.lock:
+            if len(self._importances) >= _MOST_METRICS:
+                self._importances.clear()
+            self._importances[metric] = _Importance(version=version, due_at=due_at, answer=answer)
+        return answer
+
+    def scheduler(self) -> Mapping[str, Any]:
+        """The answer of api/e/KEY/scheduler."""
+        with self._records.lock:
+            machine = self._records.as_it_is().machine
+            takeovers = self._facts["takeovers"]
+        visits = [
+            {
+                "trial_id": trial.trial_id,
+                "milestone": visit.milestone,
+                "bracket": visit.bracket,
+                "promoted": visit.promoted,
+                "value": finite(visit.value),
+                "cutoff": finite(visit.cutoff),
+                "at": visit.at,
+            }
+            for trial in machine.trials.values()
+            for visit in trial.rungs
+        ]
+        return {"scheduler": machine.spec.scheduler, "visits": visits, "takeovers": takeovers}
+
+    def _named(self, trial_id: str) -> tuple[ExperimentView, Trial]:
+        with self._records.lock:
+            trial = self._records.machine.trials.get(trial_id)
+            if trial is None:
+                raise NotThere(f"there is no trial {shown(trial_id)}")
+            return self._records.as_it_is(), trial
+
+    def _began_at(self, trial_id: str) -> float | None:
+        history = self._records.history
+        return None if history is None else history.began_at(trial_id)
+
+    def _complete_to(self, trial_id: str) -> float:
+        """The iteration up to which a page has all rows of a trial: an answer with a gap was given
+        before the projector had written the rows in it."""
+        gap, until, due_at = self._gaps.get(trial_id, (0, 0.0, 0.0))
+        at = self._clock()
+        if at >= until:
+            self._gaps.pop(trial_id, None)
+            return inf
+        if at < due_at:
+            return inf
+        self._gaps[trial_id] = gap, until, at + _GAP_AGAIN_S
+        return gap
+
+    def _refresh_facts(self) -> None:
+        """Compute the facts again if they have changed, but use at most a two-hundredth of a core:
+        a twentieth if something has happened that is not only a trial's progress."""
+        at, records = self._clock(), self._records
+        is_old = records.is_live and at - self._facts_at >= _FACTS_S
+        if at < self._facts_due_at or not (records.is_dirty or is_old):
+            return
+        signs = records.signs
+        if at < self._facts_calm_at and signs == self._facts_signs:
+            return
+        self._facts_signs = signs
+        used_s, now = self._cpu(), self._now()
+        experiment, history = records.experiment, records.history
+        machine, summarizer, causes = self._summarizer()
+        summary = summary_of(summarizer, experiment, now=now)
+        state, why = experiment.condition(now), why_not(experiment)
+        self._facts = {
+            "key": self.key,
+            **facts_of(
+                experiment,
+                records.entries,
+                summary,
+                now=now,
+                reports_per_s=records.reports_per_s,
+                failures=causes.plain(machine, history),
+            ),
+            "steering": {"possible": not why, "why_not": why},
+            "timeline": [],
+            "concurrency": [],
+        }
+        if history is not None:
+            told = timeline_of(history, machine, state, lambda: outcome_of(experiment).states())
+            self._facts["timeline"] = told
+            self._facts["concurrency"] = concurrency(history)
+        records.is_dirty, self._facts_at = False, at
+        self._facts_version = max(self._facts_version + 1, int(now * 1_000))
+        cost_s = self._cpu() - used_s
+        self._facts_due_at = at + PAUSE_PER_CPU_S * cost_s
+        self._facts_calm_at = at + _CALM_PER_CPU_S * cost_s
+
+    def _summarizer(self) -> tuple[Machine, Summarizer, Causes]:
+        """What remembers the ended trials of the machine, so that each is looked at once."""
+        machine = self._records.machine
+        if self._summarized is None or self._summarized[0] is not machine:
+            self._summarized = machine, Summarizer(machine), Causes()
+        return self._summarized
+
+
+def read_curve(
+    trial: Trial, folder: Callable[[Trial], TrialFolder], wanted: Wanted, seen: Sequence[Point]
+) -> Curve:
+    """The rows of a trial up to its newest iteration; those that were `seen` in the journal
+    replace those in its files. Reads no file if it needs none. Raises StorageError, OSError."""
+    curve = wanted.begin()
+    if not seen or seen[0].iteration > wanted.after + 1:
+        _read_files(curve, trial, folder(trial))
+        if seen and seen[0].iteration > curve.last + 1:
+            curve.gap = curve.last
+    curve.extend(seen)
+    curve.cut(trial.iteration)
+    return curve
+
+
+def _read_files(curve: Curve, trial: Trial, folder: TrialFolder) -> None:
+    if folder.local is None:
+        _read_stored(curve, folder.location)
+    else:
+        _read_here(curve, folder.local)
+        if curve.last < trial.iteration:
+            _read_rest(curve, folder.local)
+
+
+class CheckpointValues:
+    """The values of a metric in the rows of checkpoints, of which each is read once: a page of a
+    running trial asks every other second."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, dict[int, float | None]] = OrderedDict()
+
+    def of(
+        self,
+        trial: Trial,
+        metric: str,
+        folder: Callable[[Trial], TrialFolder],
+        seen: Callable[[int], Sequence[Point]],
+    ) -> Mapping[int, float | None]:
+        """By the index of the checkpoint; what cannot be read is left out. `seen` returns the
+        newest points after an iteration that the journal had."""
+        known = self._known.setdefault(trial.trial_id, {})
+        self._known.move_to_end(trial.trial_id)
+        if len(self._known) > _MOST_VALUED:
+            self._known.popitem(last=False)
+        new = [one for one in trial.checkpoints if one.score is None and one.index not in known]
+        if not new:
+            return known
+        after = min(one.iteration for one in new) - 1
+        wanted = Wanted(metrics=[metric], after=after, points=max(2, trial.iteration - after))
+        with suppress(TuneError, OSError, csv.Error):
+            curve = read_curve(trial, folder, wanted, seen(after))
+            values = {point.iteration: point.values[0] for point in curve.points}
+            found = [one for one in new if one.iteration in values]
+            known.update({one.index: values[one.iteration] for one in found})
+        return known
+
+
+def read_curves(
+    wanted: Sequence[tuple[Trial, Wanted, Sequence[Point]]],
+    folder_of: Callable[[Trial], TrialFolder],
+    *,
+    is_stored: bool,
+) -> Iterator[tuple[Trial, Curve | str]]:
+    """The curve of each trial, or why it cannot be read; from storage several at a time."""
+
+    def read(one: tuple[Trial, Wanted, Sequence[Point]]) -> tuple[Trial, Curve | str]:
+        trial, asked, seen = one
+        try:
+            return trial, read_curve(trial, folder_of, asked, seen)
+        except (TuneError, OSError, csv.Error) as error:
+            return trial, f"its rows cannot be read: {error}"
+
+    if not is_stored or len(wanted) < 2:
+        yield from map(read, wanted)
+        return
+    with ThreadPoolExecutor(_READERS, "holdfast-rows") as pool:
+        yield from pool.map(read, wanted)
+
+
+def _read_here(curve: Curve, folder: Path) -> None:
+    try:
+        with open_inside(folder.parent, f"{folder.name}/{PROGRESS}") as file:
+            add_table(curve, _lines(file))
+    except FileNotFoundError:
+        pass
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    """The lines of a table; of a very long one, the first and the newest."""
+    size = os.fstat(file.fileno()).st_size
+    if size > _MOST_BYTES:
+        yield file.readline(_HEAD_BYTES).decode(errors="replace")
+        file.seek(size - _MOST_BYTES)
+        file.readline(_HEAD_BYTES)
+    with io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
+        yield from text
+
+
+def _read_rest(curve: Curve, folder: Path) -> None:
+    """Rows that progress.csv lacks so far, from the end of result.json."""
+    try:
+        with open_inside(folder.parent, f"{folder.name}/{RESULTS}") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _TAIL_BYTES:
+                file.seek(size - _TAIL_BYTES)
+                file.readline()
+            add_lines(curve, file)
+    except FileNotFoundError:
+        pass
+
+
+def _read_stored(curve: Curve, location: Location) -> None:
+    found = read_from(location, PROGRESS, 0, _MOST_STORED_BYTES)
+    if found is not None:
+        text = found[1].decode(errors="replace")
+        add_table(curve, io.StringIO(text, newline=""))
+        return
+    found = read_from(location, RESULTS, 0, _MOST_STORED_BYTES)
+    if found is not None:
+        add_lines(curve, found[1].splitlines())
