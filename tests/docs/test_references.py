@@ -13,7 +13,11 @@ ROOT = Path(__file__).parents[2]
 # docs/adding.md names files that its reader will create: tests/test_contributing.py writes them.
 DOCS = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "adding.md")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "tests" / "README.md"]
-ROOMS = r"experiment|results(?=[\w/]+\.py)|runtime|scheduler|syncer|trial|src|tests|benchmarks|scripts|examples"
+# A user's own folder may be called results, too.
+ROOMS = (
+    r"experiment|results(?=[\w/]+\.py)|runtime|scheduler|syncer|trial|src|tests|benchmarks|scripts|"
+    "examples"
+)
 # `path/file.py`, `path/file.py:Class.method` or `path/folder/`.
 REFERENCE = re.compile(rf"`((?:{ROOMS})/[\w./-]*?)(?::(\w+)(?:\.(\w+))?)?`")
 

@@ -1,5 +1,5 @@
 """A store in an S3 bucket, over aiobotocore.
 
-Start reading at `store.py`. `direct.py`, `http.py` and `signature.py` are a faster way for plain
+Start reading at `store.py`. `direct.py` and `http.py` are a faster way for plain
 requests; all others go through botocore.
 """
