@@ -66,8 +66,7 @@ def snapshot(machine: State) -> dict[str, Any]:
         value = one.of(machine)
         if value or not one.kept.rare:
             plain[one.stored_as] = value if one.write is None else one.write(value)
-    # Older versions read "paused"; this one derives it from the trials.
-    return {**plain, "paused": machine.paused}
+    return plain
 
 
 def recalled(machine: State) -> Recalled:
@@ -132,7 +131,7 @@ def _check_references(known: Mapping[str, Any]) -> None:
     trials = {trial.trial_id for trial in known["trials"]}
     several: list[Any] = [known[one.stored_as] for one in _attributes() if one.refers]
     origins = [trial.origin.trial_id for trial in known["trials"] if trial.origin is not None]
-    for ids in (*several, known["paused"], origins):
+    for ids in (*several, origins):
         for trial_id in ids:
             if trial_id not in trials:
                 raise UnreadableRecord(
@@ -166,7 +165,7 @@ def _attributes_of(part: str, kind: type) -> Iterator[_Attribute]:
 def _reader() -> Decode:
     """The decoder of snapshots, which returns a dict of values by their stored names."""
     new = State()
-    fields: dict[str, tuple[Any, Any]] = {"paused": (Sequence[TrialId], field(default=()))}
+    fields: dict[str, tuple[Any, Any]] = {}
     for one in _attributes():
         default = field()
         if one.kept.rare:

@@ -163,9 +163,6 @@ class Resumed:
     replace those of unfinished trials, `config` is that of all trials that run from now on (a
     trainer's experiment has one), and `spec` replaces the experiment's; None changes nothing.
     Nodes must join again; `offer` and `capacity` are as in Begun.
-
-    `rules` is 1 in journals of the first versions. There, a finished trial that should resume but
-    has no checkpoint restarts from scratch, and a run that its stopper had ended continues.
     """
 
     epoch: Count
@@ -178,7 +175,6 @@ class Resumed:
     strict: bool = True
     resources: Bundles | None = None
     spec: ExperimentSpec | None = None
-    rules: Count = 1
     config: Sparse[Config | None] = None
 
 

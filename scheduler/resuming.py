@@ -79,7 +79,7 @@ def _stopped(state: State, event: Resumed) -> EndOrdered | None:
     """The end that the stopper ordered before the restore, unless the stopper was replaced."""
     by_stopper = state.ending is not None and state.ending.reason == "stopper"
     is_changed = event.spec is not None and event.spec.stop_number != state.spec.stop_number
-    return state.ending if by_stopper and event.rules > 1 and not is_changed else None
+    return state.ending if by_stopper and not is_changed else None
 
 
 def _spent(spec: ExperimentSpec, active_s: float) -> EndOrdered | None:
@@ -158,7 +158,7 @@ def _is_wider(old: ExperimentSpec, new: ExperimentSpec) -> bool:
 def is_selected(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
     """Whether the restore's settings select trials in its state, and it can run."""
     wish = _wish(trial, event)
-    if wish is ResumeType.RESUME and trial.status is Status.TERMINATED and event.rules > 1:
+    if wish is ResumeType.RESUME and trial.status is Status.TERMINATED:
         return bool(trial.checkpoints) and not reaches(row_of(trial), spec.stop)
     return wish is not ResumeType.SKIP
 
@@ -183,7 +183,7 @@ def restarts(trial: Trial, event: Resumed) -> bool:
 def _without_checkpoint(state: State, event: Resumed) -> str:
     """A warning about finished trials that should resume but have no checkpoint; "" if there are
     none."""
-    if event.finished is not ResumeType.RESUME or event.rules == 1 or state.ending is not None:
+    if event.finished is not ResumeType.RESUME or state.ending is not None:
         return ""
     trials = [t for t in state.trials.values() if t.status is Status.TERMINATED]
     names = [trial.spec.name for trial in trials if not trial.checkpoints]

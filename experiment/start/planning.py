@@ -27,7 +27,6 @@ from holdfast.experiment.progress.views import ProgressView, in_notebook
 from holdfast.experiment.progress.wording import retry_options, retry_way, room_notice
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
-from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.start.extension import (
     change_notice,
     check_enough,
@@ -213,6 +212,24 @@ def resumed_by(location: Location, settings: Settings, trainable: Any) -> str:
     return "" if cannot else resume_command(location.public)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The state that a run starts from, and the event that the journal continues with.
+
+    `begins` is the journal's segment that the experiment starts in, `read_until` the end of its
+    last readable record; None for a new one.
+    """
+
+    machine: Machine
+    first: Begun | Resumed
+    begins: int
+    read_until: Position | None = None
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.first.spec or self.machine.spec
+
+
 def plan_run(
     request: Request,
     settings: Settings,
@@ -225,85 +242,243 @@ def plan_run(
 
     Raises what `Tuner.fit` documents.
     """
-    resources = trainables.resources_of(request.trainable)
-    engine = engine_for(host_resources)
-    offer = offer_of(engine)
-    check_resources(request.trainable, resources, host_resources, offer)
-    check_limits(offer, enforces_memory=bool(settings.enforce_memory))
-    environment = request.environment(host_resources)
-    policy = _policy(request)
-    # A restore needs no seed, but takes as many of the script's random numbers as the first start
-    # did: what the script draws afterwards stays the same.
-    seed = seed_of(request.search)
-    if request.resume is None:
-        opened.refuse_unfinished(lambda text: view.message(text, "info"))
-        spec = spec_of(request, settings, resources, environment, seed)
-        start = new_start(spec, policy, host_resources, offer, opened.place)
-        _write_objects(request, opened.place, view, travels=not settings.debug)
-    else:
-        opened.bring()
-        start = resumed_start(
-            request,
-            request.resume,
-            policy,
-            settings,
-            resources,
-            host_resources,
-            offer,
-            opened,
-            view,
-        )
-        settings = _with_recorded_limits(settings, start, offer, view)
-    proposer = _proposer(request, start, resources, opened.place)
-    start = _planned(start, proposer)
-    _apply_extension(request, start, proposer.total, opened, view)
-    _print_notices(request, settings, start, proposer, opened.place, view)
-    place, spec = opened.place, start.spec
-    plan = RunPlan(
-        settings=settings,
-        host_resources=host_resources,
-        layout=place.layout,
-        location=place.location,
-        remote=place.remote,
-        job=job_of(request, settings, place, spec, environment),
-        machine=start.machine,
-        first=start.first,
-        begins=start.begins,
-        read_until=start.read_until,
-        fresh=isinstance(start.first, Begun),
-        proposer=proposer,
-        lock=lock,
-        sync=sync_of(request.run.sync_config, engine),
-        stopper=request.stopper,
-        callbacks=_callbacks(request, view),
-        tracker_jobs=jobs_of(
-            given_callbacks(request),
-            TrackerJob(
-                root=str(place.layout.root),
-                experiment_id=spec.experiment_id,
-                trainable=spec.trainable,
-                experiment_path=place.location.path,
-                begins=start.begins,
-                samples=request.tune.num_samples,
-                total_samples=proposer.total,
-                tags=spec.options.get("tags", {}),
-                space=spec.space,
-                resume_command=resumed_by(place.location, settings, request.trainable),
+    return _Planning(request, settings, host_resources, opened, view).plan(lock)
+
+
+class _Planning:
+    """The way from a request to a plan. A restore is a `fit` whose journal exists: only the start
+    differs."""
+
+    def __init__(
+        self,
+        request: Request,
+        settings: Settings,
+        host_resources: MachineResources,
+        opened: OpenedExperiment,
+        view: ProgressView,
+    ) -> None:
+        self._request = request
+        self._settings = settings
+        self._host_resources = host_resources
+        self._opened = opened
+        self._place = opened.place
+        self._view = view
+        self._resources = trainables.resources_of(request.trainable)
+        self._engine = engine_for(host_resources)
+        self._offer = offer_of(self._engine)
+        self._capacity = capacity_of(host_resources, self._offer)
+        check_resources(request.trainable, self._resources, host_resources, self._offer)
+        check_limits(self._offer, enforces_memory=bool(settings.enforce_memory))
+        self._environment = request.environment(host_resources)
+        self._policy = _policy(request)
+
+    def plan(self, lock: ExperimentLock) -> RunPlan:
+        request, place = self._request, self._place
+        # A restore needs no seed, but takes as many of the script's random numbers as the first
+        # start did: what the script draws afterwards stays the same.
+        seed = seed_of(request.search)
+        start = self._new(seed) if request.resume is None else self._resumed(request.resume)
+        proposer = self._proposer(start)
+        start = _planned(start, proposer)
+        self._apply_extension(start, proposer.total)
+        self._print_notices(start, proposer)
+        settings, spec = self._settings, start.spec
+        plan = RunPlan(
+            settings=settings,
+            host_resources=self._host_resources,
+            layout=place.layout,
+            location=place.location,
+            remote=place.remote,
+            job=job_of(request, settings, place, spec, self._environment),
+            machine=start.machine,
+            first=start.first,
+            begins=start.begins,
+            read_until=start.read_until,
+            fresh=isinstance(start.first, Begun),
+            proposer=proposer,
+            lock=lock,
+            sync=sync_of(request.run.sync_config, self._engine),
+            stopper=request.stopper,
+            callbacks=_callbacks(request, self._view),
+            tracker_jobs=jobs_of(
+                given_callbacks(request),
+                TrackerJob(
+                    root=str(place.layout.root),
+                    experiment_id=spec.experiment_id,
+                    trainable=spec.trainable,
+                    experiment_path=place.location.path,
+                    begins=start.begins,
+                    samples=request.tune.num_samples,
+                    total_samples=proposer.total,
+                    tags=spec.options.get("tags", {}),
+                    space=spec.space,
+                    resume_command=resumed_by(place.location, settings, request.trainable),
+                ),
             ),
-        ),
-        callback_setup={
-            "stop": request.run.stop,
-            "num_samples": request.tune.num_samples,
-            "total_num_samples": proposer.total,
-        },
-        launcher=InlineLauncher() if settings.debug else None,
-        engine=engine,
-        environment=environment,
-        run_config=replace(request.run, name=place.name),
-    )
-    if request.resume is not None and plan.runs_trials:
-        check_given_again(spec.options, environment)
-    return replace(plan, scheduler_calls=_scheduler_calls(policy, plan))
+            callback_setup={
+                "stop": request.run.stop,
+                "num_samples": request.tune.num_samples,
+                "total_num_samples": proposer.total,
+            },
+            launcher=InlineLauncher() if settings.debug else None,
+            engine=self._engine,
+            environment=self._environment,
+            run_config=replace(request.run, name=place.name),
+        )
+        if request.resume is not None and plan.runs_trials:
+            check_given_again(spec.options, self._environment)
+        return replace(plan, scheduler_calls=_scheduler_calls(self._policy, plan))
+
+    def _new(self, seed: int) -> Start:
+        """The start of a new experiment. Raises InvalidConfig for settings of its scheduler."""
+        request, layout = self._request, self._place.layout
+        self._opened.refuse_unfinished(lambda text: self._view.message(text, "info"))
+        spec = spec_of(request, self._settings, self._resources, self._environment, seed)
+        self._policy.begun(spec)  # which checks its settings, before anything is written
+        first = Begun(spec=spec, capacity=self._capacity, boot_id=boot_id(), offer=self._offer)
+        # Its own segment, even after a run that died at once and left one without a beginning.
+        begins = (segments(layout.journal) or [-1])[-1] + 1
+        self._write_objects()
+        return Start(machine=Machine(self._policy), first=first, begins=begins)
+
+    def _resumed(self, resume: ResumeConfig) -> Start:
+        """The start of a run that resumes the experiment; prints what the user should know of its
+        records and of changed code. Keeps the new code for later restores.
+
+        Raises what `recovery.recover` raises, LeadsElsewhere, InvalidConfig.
+        """
+        request, opened, view = self._request, self._opened, self._view
+        opened.bring()
+        recovered = opened.recover(self._policy)
+        machine = recovered.machine
+        if machine.finished:
+            opened.check_nothing_hidden(recovered)
+        for notice in recovered.notices:
+            view.message(notice, "loss")
+        if notice := opened.artifacts_left_in_storage(machine, request.run.sync_config):
+            view.message(notice, "warning")
+        strict = self._settings.strict_metric
+        file = opened.tuner_file(trusted=False)
+        changed = has_changed(request.trainable, file)
+        if changed and request.retries:
+            resume = retried(resume, machine)
+        spec = extended(request.extension, machine, strict=strict, resources=self._resources)
+        if spec is not None and spec.options.get("trainer"):
+            resume = trained_further(resume, machine, spec)
+        first = Resumed(
+            epoch=machine.epoch + 1,
+            capacity=self._capacity,
+            offer=self._offer,
+            unfinished=ResumeType(resume.unfinished),
+            errored=ResumeType(resume.errored),
+            finished=ResumeType(resume.finished),
+            boot_id=boot_id(),
+            strict=strict,
+            resources=request.resources,
+            spec=spec,
+        )
+        check_enclosed_trials(self._place.layout, machine, written(machine, first))
+        works = has_work(machine, first)
+        if not request.trusted and works:
+            check_recorded(machine)
+        if changed and machine.trials:
+            name, path = self._place.name, self._place.location.public
+            view.message(change_notice(request.trainable, name, path, machine, resume), "warning")
+        if changed and works:
+            store(request.trainable, file)
+        start = Start(
+            machine=machine, first=first, begins=recovered.begins, read_until=recovered.end
+        )
+        if works:
+            self._keep_limits(start.spec)
+        return start
+
+    def _keep_limits(self, spec: ExperimentSpec) -> None:
+        """Enforce the limits that the run had so far; prints why one cannot be kept."""
+        self._settings, notice = with_recorded_limits(self._settings, spec, self._offer)
+        if notice:
+            self._view.message(notice, "warning")
+
+    def _proposer(self, start: Start) -> Proposer:
+        request, spec, first = self._request, start.spec, start.first
+        kept = kept_ahead(start.machine, first) if isinstance(first, Resumed) else ()
+        ahead = [one.spec for one in kept]
+        return Proposer(
+            spec,
+            request.param_space,
+            request.search,
+            self._resources,
+            Naming(
+                trial=request.tune.trial_name_creator,
+                directory=request.tune.trial_dirname_creator,
+            ),
+            root=self._place.layout.root,
+            made=[*(trial.spec for trial in start.machine.trials.values()), *ahead],
+            values=request.values(spec.space_number),
+            trusted=request.trusted,
+        )
+
+    def _apply_extension(self, start: Start, total: int | None) -> None:
+        """Keep the objects of an extension where later restores find them, and print what
+        changes."""
+        first, extension = start.first, self._request.extension
+        if isinstance(first, Resumed) and first.spec is not None and extension is not None:
+            check_enough(start.machine, extension.wanted, total)
+            extension.wanted.keep(self._opened.tuner_file(), first.spec)
+            notice = extension_notice(start.machine, first, extension.wanted, total)
+            self._view.message(notice, "info")
+
+    def _print_notices(self, start: Start, proposer: Proposer) -> None:
+        """Print that nothing is left to do, and what the search does not do as written."""
+        request, first = self._request, start.first
+        if isinstance(first, Resumed) and not has_work(start.machine, first):
+            self._view.message(self._was_finished(start.machine), "info")
+        room = room_notice(start.spec, first.capacity, first.offer, proposer.total)
+        same = same_configs_notice(request, proposer.total) if isinstance(first, Begun) else ""
+        goal = goal_notice(start.spec)
+        for notice in filter(None, (*request.notices, *proposer.notices, room, goal, same)):
+            self._view.message(notice, "warning")
+
+    def _was_finished(self, machine: Machine) -> str:
+        request, place = self._request, self._place
+        call = "resume='auto', {}" if request.resumes else "restore(..., {})"
+        why = ""
+        is_training = bool(machine.spec.options.get("trainer"))
+        if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):
+            how = f"to continue, {call.format('extend=True')} with a larger one or another stop"
+            why = f" ({machine.ending.message}; {how})"
+        elif is_training:
+            why = " (another train_loop_config or stop trains further)"
+        elif any(
+            trial.status is Status.TERMINATED and trial.checkpoints
+            for trial in machine.trials.values()
+        ):
+            how = call.format("resume_config=ResumeConfig(finished='resume')")
+            why = f" ({how} trains finished trials further, if the function now trains longer)"
+        failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
+        if failed and not is_training:
+            trials = f"{len(failed)} trial{'s' * (len(failed) > 1)}"
+            way = retry_way(failed)
+            config = f"resume_config=ResumeConfig(errored='{way}')"
+            errored = config if request.resumes else f"{way}_errored=True"
+            options = retry_options(failed, name_for_shell(request.trainable))
+            can = resumed_by(place.location, self._settings, request.trainable)
+            shell = f" or {resume_command(place.location.public, *options)}" if can else ""
+            why += f" ({trials} failed; {call.format(errored)}{shell} retries)"
+        return f"{place.name} was finished{why}: its results are returned as they are"
+
+    def _write_objects(self) -> None:
+        request, layout = self._request, self._place.layout
+        fields = request.objects(travels=not self._settings.debug)
+        values = {"trainable": request.trainable, "param_space": dict(request.param_space)}
+        for text in large_parts(fields, values):
+            self._view.message(text, "warning")
+        fields |= code_field(request.trainable)
+        if ray_path.is_active():
+            fields[RAY_NAMES] = StoredField(plain=True)
+        if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
+            write_tuner_file(layout.trainer, {"trainable": fields.pop("trainable")})
+        write_tuner_file(layout.tuner, fields)
 
 
 def _scheduler_calls(policy: TrialScheduler, plan: RunPlan) -> SchedulerCalls | None:
@@ -326,37 +501,6 @@ def given_callbacks(request: Request) -> tuple[Callback, ...]:
     return given
 
 
-def _with_recorded_limits(
-    settings: Settings, start: Start, offer: Sequence[NodeKind], view: ProgressView
-) -> Settings:
-    """The settings with the limits that the run had so far; prints why one cannot be kept."""
-    if not (isinstance(start.first, Resumed) and has_work(start.machine, start.first)):
-        return settings
-    settings, notice = with_recorded_limits(settings, start.spec, offer)
-    if notice:
-        view.message(notice, "warning")
-    return settings
-
-
-def _proposer(request: Request, start: Start, resources: Any, place: ExperimentPlace) -> Proposer:
-    spec, first = start.spec, start.first
-    kept = kept_ahead(start.machine, first) if isinstance(first, Resumed) else ()
-    ahead = [one.spec for one in kept]
-    return Proposer(
-        spec,
-        request.param_space,
-        request.search,
-        resources,
-        Naming(
-            trial=request.tune.trial_name_creator, directory=request.tune.trial_dirname_creator
-        ),
-        root=place.layout.root,
-        made=[*(trial.spec for trial in start.machine.trials.values()), *ahead],
-        values=request.values(spec.space_number),
-        trusted=request.trusted,
-    )
-
-
 def _planned(start: Start, proposer: Proposer) -> Start:
     """Record in the spec how many trials the search plans, and the new config of a training."""
     first = start.first
@@ -366,82 +510,6 @@ def _planned(start: Start, proposer: Proposer) -> Start:
     if isinstance(first, Resumed) and start.spec.options.get("trainer"):
         first = replace(first, config=proposer.fixed_config)
     return replace(start, first=first)
-
-
-def _apply_extension(
-    request: Request, start: Start, total: int | None, opened: OpenedExperiment, view: ProgressView
-) -> None:
-    """Keep the objects of an extension where later restores find them, and print what changes."""
-    first = start.first
-    if isinstance(first, Resumed) and first.spec is not None and request.extension is not None:
-        wanted = request.extension.wanted
-        check_enough(start.machine, wanted, total)
-        wanted.keep(opened.tuner_file(), first.spec)
-        view.message(extension_notice(start.machine, first, wanted, total), "info")
-
-
-def _print_notices(
-    request: Request,
-    settings: Settings,
-    start: Start,
-    proposer: Proposer,
-    place: ExperimentPlace,
-    view: ProgressView,
-) -> None:
-    """Print that nothing is left to do, and what the search does not do as written."""
-    first = start.first
-    if isinstance(first, Resumed) and not has_work(start.machine, first):
-        view.message(_was_finished(request, settings, place, start.machine), "info")
-    room = room_notice(start.spec, start.first.capacity, start.first.offer, proposer.total)
-    same = same_configs_notice(request, proposer.total) if isinstance(first, Begun) else ""
-    goal = goal_notice(start.spec)
-    for notice in filter(None, (*request.notices, *proposer.notices, room, goal, same)):
-        view.message(notice, "warning")
-
-
-def _was_finished(
-    request: Request, settings: Settings, place: ExperimentPlace, machine: Machine
-) -> str:
-    call = "resume='auto', {}" if request.resumes else "restore(..., {})"
-    why = ""
-    is_training = bool(machine.spec.options.get("trainer"))
-    if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):
-        how = f"to continue, {call.format('extend=True')} with a larger one or another stop"
-        why = f" ({machine.ending.message}; {how})"
-    elif is_training:
-        why = " (another train_loop_config or stop trains further)"
-    elif any(
-        trial.status is Status.TERMINATED and trial.checkpoints
-        for trial in machine.trials.values()
-    ):
-        how = call.format("resume_config=ResumeConfig(finished='resume')")
-        why = f" ({how} trains finished trials further, if the function now trains longer)"
-    failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
-    if failed and not is_training:
-        trials = f"{len(failed)} trial{'s' * (len(failed) > 1)}"
-        way = retry_way(failed)
-        config = f"resume_config=ResumeConfig(errored='{way}')"
-        errored = config if request.resumes else f"{way}_errored=True"
-        options = retry_options(failed, name_for_shell(request.trainable))
-        can = resumed_by(place.location, settings, request.trainable)
-        shell = f" or {resume_command(place.location.public, *options)}" if can else ""
-        why += f" ({trials} failed; {call.format(errored)}{shell} retries)"
-    return f"{place.name} was finished{why}: its results are returned as they are"
-
-
-def _write_objects(
-    request: Request, place: ExperimentPlace, view: ProgressView, *, travels: bool
-) -> None:
-    fields, layout = request.objects(travels=travels), place.layout
-    values = {"trainable": request.trainable, "param_space": dict(request.param_space)}
-    for text in large_parts(fields, values):
-        view.message(text, "warning")
-    fields |= code_field(request.trainable)
-    if ray_path.is_active():
-        fields[RAY_NAMES] = StoredField(plain=True)
-    if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
-        write_tuner_file(layout.trainer, {"trainable": fields.pop("trainable")})
-    write_tuner_file(layout.tuner, fields)
 
 
 def _policy(request: Request) -> TrialScheduler:
@@ -561,96 +629,3 @@ def _lists(space: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _lists(value, f"{prefix}{key}/")
         elif isinstance(value, (list, tuple)) and len(value) > 1 and key not in _OF_LIBRARIES:
             yield f"{prefix}{key}", value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """The state that a run starts from, and the event that the journal continues with.
-
-    `begins` is the journal's segment that the experiment starts in, `read_until` the end of its
-    last readable record; None for a new one.
-    """
-
-    machine: Machine
-    first: Begun | Resumed
-    begins: int
-    read_until: Position | None = None
-
-    @property
-    def spec(self) -> ExperimentSpec:
-        return self.first.spec or self.machine.spec
-
-
-def new_start(
-    spec: ExperimentSpec,
-    policy: TrialScheduler,
-    host_resources: MachineResources,
-    offer: Sequence[NodeKind],
-    place: ExperimentPlace,
-) -> Start:
-    """The start of a new experiment. Raises InvalidConfig for settings of its scheduler."""
-    policy.begun(spec)  # which checks its settings, before anything is written
-    first = Begun(
-        spec=spec, capacity=capacity_of(host_resources, offer), boot_id=boot_id(), offer=offer
-    )
-    # Its own segment, even after a run that died at once and left one without a beginning.
-    begins = (segments(place.layout.journal) or [-1])[-1] + 1
-    return Start(machine=Machine(policy), first=first, begins=begins)
-
-
-def resumed_start(
-    request: Request,
-    resume: ResumeConfig,
-    policy: TrialScheduler,
-    settings: Settings,
-    resources: Any,
-    host_resources: MachineResources,
-    offer: Sequence[NodeKind],
-    opened: OpenedExperiment,
-    view: ProgressView,
-) -> Start:
-    """The start of a run that resumes the experiment; prints what the user should know of its
-    records and of changed code. Keeps the new code for later restores.
-
-    Raises what `recovery.recover` raises, LeadsElsewhere, InvalidConfig.
-    """
-    recovered = opened.recover(policy)
-    machine = recovered.machine
-    if machine.finished:
-        opened.check_nothing_hidden(recovered)
-    for notice in recovered.notices:
-        view.message(notice, "loss")
-    if notice := opened.artifacts_left_in_storage(machine, request.run.sync_config):
-        view.message(notice, "warning")
-    strict = settings.strict_metric
-    file = opened.tuner_file(trusted=False)
-    changed = has_changed(request.trainable, file)
-    if changed and request.retries:
-        resume = retried(resume, machine)
-    spec = extended(request.extension, machine, strict=strict, resources=resources)
-    if spec is not None and spec.options.get("trainer"):
-        resume = trained_further(resume, machine, spec)
-    first = Resumed(
-        epoch=machine.epoch + 1,
-        capacity=capacity_of(host_resources, offer),
-        offer=offer,
-        unfinished=ResumeType(resume.unfinished),
-        errored=ResumeType(resume.errored),
-        finished=ResumeType(resume.finished),
-        boot_id=boot_id(),
-        strict=strict,
-        resources=request.resources,
-        spec=spec,
-        rules=2,
-    )
-    check_enclosed_trials(opened.place.layout, machine, written(machine, first))
-    works = has_work(machine, first)
-    if not request.trusted and works:
-        check_recorded(machine)
-    if changed and machine.trials:
-        path = opened.place.location.public
-        told = change_notice(request.trainable, opened.place.name, path, machine, resume)
-        view.message(told, "warning")
-    if changed and works:
-        store(request.trainable, file)
-    return Start(machine=machine, first=first, begins=recovered.begins, read_until=recovered.end)

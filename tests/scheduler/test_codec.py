@@ -340,11 +340,7 @@ def test_an_ending_is_part_of_a_snapshot() -> None:
     assert machine.finished
 
 
-# Older versions did not write the one, and this version derives the other.
-NOT_NEEDED = {"score_checked", "paused"}
-
-
-@pytest.mark.parametrize("name", sorted(snapshot(Machine()).keys() - NOT_NEEDED))
+@pytest.mark.parametrize("name", sorted(snapshot(Machine()).keys() - {"score_checked"}))
 def test_a_snapshot_without_one_of_its_parts_is_refused(name: str) -> None:
     plain = snapshot(eventful())
     del plain[name]
@@ -381,7 +377,6 @@ def test_a_status_of_another_version_is_refused() -> None:
     ("name", "value"),
     [
         ("queue", ["nobody"]),
-        ("paused", ["nobody"]),
         ("holds", {"nobody": {"amounts": {}}}),
         ("now", float("inf")),
         ("capacity", {"CPU": "all"}),

@@ -102,11 +102,6 @@ def test_a_finished_trial_that_has_reached_the_bound_stays_finished() -> None:
     assert warnings(effects) == []
 
 
-def test_in_a_journal_of_the_first_versions_it_began_from_scratch() -> None:
-    run = ended(checkpoint=False)
-    assert launches(run.resume(finished="resume", rules=1)) == ["t0"]
-
-
 def test_another_config_is_that_of_what_runs_from_now_on() -> None:
     run = ended(samples=2, stop={"loss": 9})
     before = run.machine.trials["t0"].config
@@ -122,7 +117,7 @@ def test_what_is_left_to_do_is_known_before_it_is_done() -> None:
 
     def is_anything_left(finished: ResumeType = ResumeType.SKIP, **changed: Any) -> bool:
         spec = replace(machine.spec, **changed) if changed else None
-        resumed = Resumed(epoch=2, capacity={}, finished=finished, spec=spec, rules=2)
+        resumed = Resumed(epoch=2, capacity={}, finished=finished, spec=spec)
         return has_work(machine, resumed)
 
     assert not is_anything_left()
@@ -145,7 +140,7 @@ def test_fewer_samples_than_there_are_trials_are_refused() -> None:
 def test_a_notice_says_that_a_scheduler_still_has_its_say_and_a_new_space_needs_samples() -> None:
     machine = ended(scheduler="ASHAScheduler").machine
     spec = replace(machine.spec, **LONGER)
-    first = Resumed(epoch=2, capacity={}, finished=ResumeType.RESUME, spec=spec, rules=2)
+    first = Resumed(epoch=2, capacity={}, finished=ResumeType.RESUME, spec=spec)
     wanted = Wanted(stop={"training_iteration": 5}, param_space={})
     lines = extension_notice(machine, first, wanted, 1).splitlines()
     assert lines[-2:] == [
@@ -281,7 +276,7 @@ def test_after_a_spent_budget_only_a_larger_one_leaves_anything_to_do() -> None:
     run = Rehearsal(time_budget_s=1.0)
     run.handle(EndOrdered(reason="budget"))
     assert run.machine.finished
-    again = Resumed(epoch=2, capacity={}, rules=2)
+    again = Resumed(epoch=2, capacity={})
     assert not has_work(run.machine, again)
     assert has_work(run.machine, replace(again, spec=replace(run.machine.spec, time_budget_s=9.0)))
 
@@ -309,7 +304,3 @@ def test_what_a_stopper_has_ended_stays_ended() -> None:
 def test_another_stopper_lets_it_continue() -> None:
     run = stopped_by_stopper()
     assert Suggest(index=1) in run.resume(changed={"stop_number": 1})
-
-
-def test_in_a_journal_of_the_first_versions_it_continued() -> None:
-    assert Suggest(index=1) in stopped_by_stopper().resume(rules=1)

@@ -69,7 +69,6 @@ def test_a_rare_attribute_is_written_only_where_there_is_something() -> None:
         {"questions": {"t7": {}}},
         {"queue": ["t7"]},
         {"delayed": ["t7"]},
-        {"paused": ["t7"]},
         {"holds": {"t7": {"amounts": {"CPU": 1}}}},
         {"idle": {"t7": {"amounts": {"CPU": 1}}}},
     ],

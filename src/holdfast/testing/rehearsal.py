@@ -279,7 +279,6 @@ class Rehearsal:
         offer: Sequence[NodeKind] | None = None,
         resources: PlacementGroupFactory | None = None,
         strict: bool = True,
-        rules: int = 2,
         changed: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
         **wishes: str,
@@ -295,7 +294,6 @@ class Rehearsal:
             strict=strict,
             resources=resources,
             spec=replace(self.machine.spec, **changed) if changed else None,
-            rules=rules,
             config=config,
             **{status: ResumeType(wish) for status, wish in wishes.items()},
         )

@@ -151,9 +151,7 @@ def test_a_trial_is_clean_once_it_has_ended_and_nothing_is_left(run: RecordedExp
 def test_what_a_process_left_after_the_last_clean_point_goes(run: RecordedExperiment) -> None:
     others, again = ended(run), ended(run)
     ends(incarnation(run))
-    run.add(
-        Resumed(epoch=2, capacity={"CPU": 9}, boot_id="", finished=ResumeType.RESTART, rules=2)
-    )
+    run.add(Resumed(epoch=2, capacity={"CPU": 9}, boot_id="", finished=ResumeType.RESTART))
     for trial_id in (others, again):
         run.start(trial_id)
     # The run dies here.

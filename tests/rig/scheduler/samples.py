@@ -201,7 +201,6 @@ EVENTS: tuple[Event, ...] = (
         finished=ResumeType.RESUME,
         boot_id="another boot",
         spec=experiment_spec(num_samples=8, stop_metrics=("loss",), stop_number=1),
-        rules=2,
     ),
     Suggested(
         spec=replace(
