@@ -34,8 +34,8 @@ _WORD = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to run, in the guard's environment. `held` are files whose lock counts as long as
-    something runs. `title` is for `ps`."""
+    """The command to run, in the guard's environment. `held` are files whose lock counts as long
+    as something runs. `title` is for `ps`."""
 
     title: str
     command: Sequence[str]

@@ -51,14 +51,14 @@ class JobExperiments:
         return cls(Path(found)) if found else None
 
     def number(self, call: str) -> int:
-        """The how-manieth call of this process it is."""
+        """The number of equal calls that this process has made before this one."""
         with _counting:
             key = (str(self._path), call)
             _counted[key] += 1
             return _counted[key] - 1
 
     def find(self, call: str, number: int) -> BegunExperiment | None:
-        """What this call began in an earlier start of the script."""
+        """The experiment that this call began in an earlier start of the script."""
         several = [one for one in self.read() if (one.call, one.number) == (call, number)]
         return several[-1] if several else None
 

@@ -34,7 +34,7 @@ FORMAT = 1
 
 
 class State(Enum):
-    """What `holdfast queue ls` shows."""
+    """The states that `holdfast queue ls` shows."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -104,7 +104,7 @@ class Job:
         return State.DONE if last is not None and last.exit_code == 0 else State.FAILED
 
     def since(self, state: State) -> float:
-        """When it has come into this state, as far as the file says."""
+        """The time at which it came into this state, as far as the file says."""
         last = self.last
         if last is None or (state is State.WAITING and last.ended_at is None):
             return self.added_at
@@ -112,7 +112,7 @@ class Job:
 
     @property
     def holds(self) -> dict[str, float]:
-        """What it holds as long as it runs; nothing if its trials share the machine."""
+        """The resources that it holds as long as it runs; none if its trials share the machine."""
         if self.cpus is None and self.gpus is None:
             return {}
         return {"CPU": float(1 if self.cpus is None else self.cpus), "GPU": float(self.gpus or 0)}
@@ -272,7 +272,7 @@ class QueueFolder:
             os.close(descriptor)
 
     def has_runner(self, bell: str) -> bool:
-        """Whether the runner with this bell lives."""
+        """True if the runner with this bell lives."""
         try:
             os.close(os.open(self.path / bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except OSError:

@@ -74,7 +74,7 @@ class JobProcess:
 
     @property
     def may_start(self) -> bool:
-        """Whether it holds what it has asked for."""
+        """True if it holds what it has asked for."""
         return not self.is_started and (self._share is None or self._granted is not None)
 
     @property
@@ -164,9 +164,9 @@ class JobProcess:
             self._granted = taken
 
     def _environ(self, given: Mapping[str, str]) -> dict[str, str]:
-        """What the command gets besides the runner's environment. What it prints is in its files
-        at once, unless the user has decided about that, or it runs a sweep, whose commands would
-        get this, too."""
+        """The variables that the command gets besides the runner's environment. Its output is in
+        its files at once, unless the user has decided about that, or it runs a sweep, whose
+        commands would get this, too."""
         is_sweep = "holdfast" in map(os.path.basename, self.job.command[:3])
         made = {
             **({} if is_sweep else {"PYTHONUNBUFFERED": given.get("PYTHONUNBUFFERED", "1")}),

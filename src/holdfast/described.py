@@ -49,8 +49,8 @@ class UnknownDescription(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Construction:
-    """How one of holdfast's objects was made: the class whose constructor the user called, its
-    arguments, and the public methods that were called afterwards."""
+    """The construction of one of holdfast's objects: the class whose constructor the user called,
+    its arguments, and the public methods that were called afterwards."""
 
     kind: type[Any]
     args: tuple[Any, ...] = ()
@@ -120,13 +120,13 @@ class Described:
             cls.__init__ = _keeping_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def construction(self) -> Construction:
-        """How to make an equal object. A class overrides this if an argument cannot be used twice,
-        such as a generator or a file that may be gone."""
+        """The construction of an equal object. A class overrides this if an argument cannot be
+        used twice, such as a generator or a file that may be gone."""
         known: Construction | None = vars(self).get(_CONSTRUCTION)
         return known or Construction(kind=type(self))
 
     def without_secrets(self, construction: Construction) -> Construction:
-        """What of the construction a file may contain; a class with secrets removes them.
+        """The part of the construction that a file may contain; a class with secrets removes them.
 
         Called once, at the end of the constructor of holdfast's class.
         """
@@ -216,13 +216,13 @@ def reduce_domain(domain: Any, protocol: Any) -> Any:
 
 
 def is_domain(value: object) -> bool:
-    """Whether it is one of holdfast's domains, which their fields describe completely."""
+    """True if it is one of holdfast's domains, which their fields describe completely."""
     kind = type(value)
     return kind.__name__ in _DOMAINS and kind.__module__ == _DOMAINS_MODULE
 
 
 def is_holdfast_class(kind: type[Any]) -> bool:
-    """Whether holdfast defines the class, outside of `holdfast.testing`."""
+    """True if holdfast defines the class, outside of `holdfast.testing`."""
     package, _, module = kind.__module__.partition(".")
     return package == __name__.partition(".")[0] and not module.startswith("testing")
 
@@ -238,7 +238,7 @@ def _fields_of(domain: Any) -> dict[str, Any]:
 
 
 def _has_own_state(kind: type[Any]) -> bool:
-    """Whether a user's subclass defines its own pickled state."""
+    """True if a user's subclass defines its own pickled state."""
     users = [one for one in kind.__mro__ if not is_holdfast_class(one) and one is not object]
     names = {"__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__slots__"}
     return not is_holdfast_class(kind) and any(names & vars(one).keys() for one in users)
@@ -253,7 +253,7 @@ def _changed_attributes(value: Any, replica: Any) -> Iterator[tuple[str, Any]]:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two values are equal; False if that cannot be determined."""
+    """True if two values are equal; False if that cannot be determined."""
     if one is other:
         return True
     if type(one) is not type(other):

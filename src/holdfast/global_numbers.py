@@ -73,13 +73,13 @@ def seeded_numpy(seed: int) -> Iterator[None]:
 
 
 def _is_numpy_seeded(numpy: Any) -> bool:
-    """Whether `numpy.random.seed` has been called: a generator loses its seed sequence then."""
+    """True if `numpy.random.seed` has been called: a generator loses its seed sequence then."""
     bits = getattr(numpy.random, "get_bit_generator", None)  # since NumPy 1.24
     return bits is None or getattr(bits(), "seed_seq", None) is None
 
 
 def _is_random_seeded() -> bool:
-    """Whether `random` no longer continues its numbers of the time of the import."""
+    """True if `random` no longer continues its numbers of the time of the import."""
     known, words = random.Random(), random.getstate()[1][:_WORDS]
     known.setstate(_AT_IMPORT)
     for _ in range(_TURNS):

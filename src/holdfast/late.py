@@ -18,7 +18,7 @@ LATE_S = 1.0
 
 
 def is_late(due: float, now: float) -> bool:
-    """Whether what was planned for `due` happens so late that this process was suspended."""
+    """True if what was planned for `due` happens so late that this process was suspended."""
     return now - due > LATE_S
 
 

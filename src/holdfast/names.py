@@ -39,7 +39,7 @@ _OUR_PREFIXES = (
 
 
 def is_utf8(text: str) -> bool:
-    """Whether the text has no lone surrogate, as it has in undecodable file names."""
+    """True if the text has no lone surrogate, as it has in undecodable file names."""
     try:
         text.encode()
     except UnicodeEncodeError:

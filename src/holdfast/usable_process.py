@@ -1,4 +1,4 @@
-"""What threads and event loops need of this process, whatever the script or its launcher did."""
+"""Makes this process fit for threads and event loops, whatever its script or launcher did."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from functools import partial
+from importlib import import_module
 
 from holdfast.cli.common_arguments import settle
 from holdfast.cli.printing import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
@@ -43,58 +44,36 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _in_lines(given: argparse.Namespace) -> bool:
-    """Whether it prints one JSON object per line."""
+    """True if it prints one JSON object per line."""
     follows = {"logs": "follow", "show": "watch"}.get(given.command)
     return follows is not None and bool(getattr(given, follows))
 
 
+# The function that performs each command, in a module of `holdfast.cli`: imported when it is used.
+_LIST = "browse.commands:perform"
+_STEER = "steering:perform"
+_COMMANDS = {
+    **dict.fromkeys(("stop", "pause", "limit", "add", "note"), _STEER),
+    "compare": "browse.comparing:compare_sides",
+    "completion": "common_arguments:print_shell_code",
+    "doctor": "doctor.commands:perform",
+    "queue": "queueing:perform",
+    "ray": "ray_commands:perform",
+    "replay": "replaying:replay",
+    "resume": "resuming:resume",
+    "rm": "removing:remove",
+    "run": "sweeping:run_sweep",
+    "web": "serving:serve",
+}
+# These name no experiment, or know names of their own.
+_WITHOUT_NAMES = ("completion", "queue", "ray", "resume", "run", "web")
+
+
 def _perform(given: argparse.Namespace, settings: Settings) -> int:
-    if given.command == "completion":
-        from holdfast.cli.common_arguments import shell_code
-
-        print(shell_code(given.shell))
-        return 0
-    if given.command == "run":
-        from holdfast.cli.sweeping import run_sweep
-
-        return run_sweep(given, settings)
-    if given.command == "ray":
-        from holdfast.cli import ray_commands
-
-        return ray_commands.perform(given)
-    if given.command == "queue":
-        from holdfast.cli import queueing
-
-        return queueing.perform(given)
-    if given.command == "web":
-        from holdfast.cli.serving import serve
-
-        return serve(given)
-    if given.command == "resume" and not given.trials:
-        from holdfast.cli.resuming import resume
-
-        return resume(given, settings)
-    settle(given)
-    if given.command == "doctor":
-        from holdfast.cli.doctor import commands as doctor_commands
-
-        return doctor_commands.perform(given, settings)
-    if given.command == "rm":
-        from holdfast.cli.removing import remove
-
-        return remove(given, settings)
-    if given.command in ("stop", "pause", "resume", "limit", "add", "note"):
-        from holdfast.cli import steering
-
-        return steering.perform(given, settings)
-    if given.command == "compare":
-        from holdfast.cli.browse.comparing import compare_sides
-
-        return compare_sides(given, settings)
-    if given.command == "replay":
-        from holdfast.cli.replaying import replay
-
-        return replay(given)
-    from holdfast.cli.browse import commands as browse_commands
-
-    return browse_commands.perform(given, settings)
+    steers = given.command == "resume" and given.trials
+    if steers or given.command not in _WITHOUT_NAMES:
+        settle(given)
+    home = _STEER if steers else _COMMANDS.get(given.command, _LIST)
+    module, _, name = home.partition(":")
+    code: int = getattr(import_module(f"holdfast.cli.{module}"), name)(given, settings)
+    return code

@@ -1,4 +1,4 @@
-"""What several commands share: arguments, their types, help texts and completions, and names.
+"""Arguments of several commands, with their types, help texts and completions; and names.
 
 Completions read only the names of folders: the shell has them within a tenth of a second.
 """
@@ -15,12 +15,12 @@ from typing import Any
 _TRIAL = re.compile(r"_([0-9a-f]{5}_\d{5,})_")
 
 
-def shell_code(shell: str) -> str:
-    """The script that makes a shell call this command for completions."""
+def print_shell_code(given: argparse.Namespace, settings: object) -> int:
+    """Print the script that makes a shell call this command for completions."""
     from argcomplete.shell_integration import shellcode
 
-    code: str = shellcode(["holdfast"], shell=shell)
-    return code
+    print(shellcode(["holdfast"], shell=given.shell))
+    return 0
 
 
 def complete_place(prefix: str, **_: object) -> Iterator[str]:

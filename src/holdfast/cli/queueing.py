@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.cli.browse.output import print_table
 from holdfast.cli.printing import INTERRUPTED, SOUND, WRONG, say, say_json
+from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.queue.job_experiments import JobExperiments
 from holdfast.experiment.queue.queue_folder import (
     EXPERIMENTS,
@@ -47,7 +48,7 @@ _STYLES = {
 }
 
 
-def perform(given: argparse.Namespace) -> int:
+def perform(given: argparse.Namespace, settings: Settings) -> int:
     """Returns the exit code. Raises InvalidConfig, OSError."""
     folder = QueueFolder.of(given.queue, os.environ)
     match given.queue_command:
@@ -246,7 +247,7 @@ def _run(given: argparse.Namespace, folder: QueueFolder) -> int:
 
 
 def _lines(happened: Happened) -> list[str]:
-    """What a runner prints about a job."""
+    """The lines that a runner prints about a job."""
     job, last = happened.job, happened.job.last
     named = f"job {job.id}: {job.name}"
     if happened.what == "started":

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from holdfast.cli.printing import MISUSED, SOUND, WRONG, say_json
 from holdfast.compat import ray_path
+from holdfast.experiment.folder.settings import Settings
 from holdfast.ray_names.checking import Finding, check
 from holdfast.ray_names.names import State
 from holdfast.trial.errors import InvalidConfig
@@ -40,7 +41,7 @@ _LEAST = 40
 _TITLES = {"same": "The same", "differs": "Different", "missing": "Missing"}
 
 
-def perform(given: argparse.Namespace) -> int:
+def perform(given: argparse.Namespace, settings: Settings) -> int:
     """Returns the exit code, unless this process becomes the script. Raises InvalidConfig."""
     if given.check is not None:
         files = [*given.check, *given.words]

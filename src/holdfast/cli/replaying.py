@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.cli.printing import SOUND, say, say_json
+from holdfast.experiment.folder.settings import Settings
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.trial.errors import InvalidConfig
 
 
-def replay(given: argparse.Namespace) -> int:
+def replay(given: argparse.Namespace, settings: Settings) -> int:
     """Returns the exit code. Raises ExperimentNotFound, InvalidConfig, StorageError."""
     from holdfast.simulate import replay as replayed
 

@@ -172,7 +172,7 @@ def _check_code(trainable: Any, given: argparse.Namespace) -> None:
 
 
 def resume_config_of(given: argparse.Namespace) -> ResumeConfig:
-    """Which trials resume."""
+    """The trials that resume."""
     return ResumeConfig(
         unfinished="skip" if given.skip_unfinished else "resume",
         errored=_choice(resume=given.resume_errored, restart=given.restart_errored),

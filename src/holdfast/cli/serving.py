@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.printing import SOUND, complain, json_text, say
 from holdfast.experiment.folder.contents import similar_to
+from holdfast.experiment.folder.settings import Settings
 from holdfast.results.catalog import may_be_mistyped, path_of, place_to_list
 from holdfast.results.reading import ExperimentNotFound
 from holdfast.runtime.process_control import give_way
@@ -25,13 +26,13 @@ _NICE = 10
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def serve(given: argparse.Namespace) -> int:
+def serve(given: argparse.Namespace, settings: Settings) -> int:
     """Returns the exit code, once the server has ended. Raises ExperimentNotFound,
     InvalidLocation, InvalidConfig, StorageError, PortTaken, WebMissing."""
     check_installed("the page")
     from holdfast.web.server import WebServer, WebSettings
 
-    settings = WebSettings(
+    of_server = WebSettings(
         path=_path(given.path),
         host=given.host,
         port=given.port,
@@ -39,7 +40,7 @@ def serve(given: argparse.Namespace) -> int:
         names=tuple(allowed_name(name) for name in given.allow_host),
         may_be_missing=True,
     )
-    server = WebServer(settings, complain)
+    server = WebServer(of_server, complain)
 
     def on_start(loop: asyncio.AbstractEventLoop) -> None:
         for signum in _ENDS:

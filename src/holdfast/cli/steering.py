@@ -65,7 +65,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def _instead(given: argparse.Namespace, experiment: ExperimentView) -> str:
-    """How trials are added to an experiment that no process runs; "" for another order."""
+    """The way to add trials to an experiment that no process runs; "" for another order."""
     if given.command != "add" or given.config is not None or experiment.holder:
         return ""
     samples = experiment.machine.spec.num_samples

@@ -1,1 +1,1 @@
-"""What makes scripts that were written for Ray, Optuna and others work, or say what to change."""
+"""Lets scripts that were written for Ray, Optuna and others work, or says what to change."""

@@ -1,4 +1,4 @@
-"""What to write instead of a keyword, a name or an object that holdfast does not have.
+"""Replacements of keywords, names and objects that holdfast does not have.
 
 Scripts that come from Ray, Optuna and other libraries have them. Their errors name what to use;
 `names.toml` has the words.
@@ -71,7 +71,7 @@ def table(name: str) -> Mapping[str, Any]:
 
 @cache
 def instead(kind: str, of: str, name: str) -> str | None:
-    """What to use instead of a name of the module `of` (kind "instead"), or of an attribute of the
+    """The replacement of a name of the module `of` (kind "instead"), or of an attribute of the
     class `of` (kind "attribute"); None if nothing is known."""
     for one in tables()[kind]:
         if one["of"] == of and name in one["names"].split():
@@ -98,7 +98,7 @@ OF_STUDY: Final = "tune.search.OptunaSearch(study_name=..., storage=...), with t
 
 
 def is_of(value: object, module: str, name: str = "") -> bool:
-    """Whether a class of `value`, with this `name` if one is given, is defined in `module` or in
+    """True if a class of `value`, with this `name` if one is given, is defined in `module` or in
     one of its submodules."""
     return any(
         (kind.__module__ == module or kind.__module__.startswith(f"{module}."))
@@ -249,7 +249,7 @@ def explains_call(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def advice(name: str, given: str) -> str:
-    """What to write in place of the keyword `given` of a call of `name`, whatever its value; "" if
+    """The replacement of the keyword `given` of a call of `name`, whatever its value; "" if
     nothing is similar."""
     return _advice(name, given, None) if name in _keywords else ""
 
@@ -273,7 +273,7 @@ def _lower(text: str) -> str:
 
 
 def _advice(name: str, given: str, value: Any) -> str:
-    """What to write in place of `given=value`; "" if nothing is similar."""
+    """The replacement of `given=value`; "" if nothing is similar."""
     if text := table("keyword_advice_of").get(f"{name} {given}"):
         return str(text)
     if given == "directions":
@@ -325,7 +325,7 @@ def _valued(word: str, given: str, value: Any) -> str:
 
 
 def _argument(name: str, owner: str, keyword: str) -> str:
-    """How to pass a keyword to `owner`, to someone who writes a call of `name`."""
+    """The way to pass a keyword to `owner`, for someone who writes a call of `name`."""
     argument = f"{_ARGUMENTS[owner]}=tune.{owner}({keyword})"
     if owner in _TAKING.get(name, ()):
         return argument

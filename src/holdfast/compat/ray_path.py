@@ -29,7 +29,7 @@ class RayAlreadyImported(TuneError, ImportError):
 
 
 def is_active() -> bool:
-    """Whether `import ray` means holdfast here."""
+    """True if `import ray` means holdfast here."""
     return FOLDER in sys.path
 
 

@@ -232,7 +232,7 @@ def _with_values(fields: dict[str, Any], values: Sequence[dict[str, Any]]) -> An
 
 
 class Form(ABC):
-    """How the content of a file becomes rows. Picklable."""
+    """Makes rows of the content of a file. Picklable."""
 
     caller: ClassVar[str]
 

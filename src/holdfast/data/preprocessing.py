@@ -34,7 +34,7 @@ class PreprocessorNotFittedException(TuneError, RuntimeError):
 
 
 class Fitted(StrEnum):
-    """Whether a preprocessor can be used."""
+    """The state of a preprocessor."""
 
     NOT_FITTABLE = "NOT_FITTABLE"
     NOT_FITTED = "NOT_FITTED"
@@ -55,7 +55,7 @@ class Preprocessor:
     stats_: dict[str, Any]
 
     def fit_status(self) -> Fitted:
-        """Whether it has been fitted, or needs no fit."""
+        """The state: fitted, not fitted, or in no need of a fit."""
         if not self._is_fittable:
             return Fitted.NOT_FITTABLE
         return Fitted.FITTED if hasattr(self, "stats_") else Fitted.NOT_FITTED
@@ -296,7 +296,7 @@ class _ByColumn(Preprocessor):
         return {name: _without_nan(whole.column(name)) for name in self.columns}
 
     def _counts(self, dataset: Dataset, *, allow_missing: bool) -> dict[str, Counter[Any]]:
-        """How often each value of these columns occurs.
+        """The number of times that each value of these columns occurs.
 
         Raises InvalidConfig for missing values, and for values that are not plain.
         """
@@ -405,7 +405,7 @@ class SimpleImputer(_ByColumn):
         self.strategy, self.fill_value = strategy, fill_value
 
     def fit_status(self) -> Fitted:
-        """Whether it has been fitted; a constant needs no fit."""
+        """The state; a constant needs no fit."""
         return Fitted.NOT_FITTABLE if self.strategy == "constant" else super().fit_status()
 
     def _fit(self, dataset: Any) -> None:
@@ -623,7 +623,7 @@ class Chain(Preprocessor):
         self.preprocessors = preprocessors
 
     def fit_status(self) -> Fitted:
-        """Whether all of them, some or none have been fitted."""
+        """The common state, or PARTIALLY_FITTED."""
         found = {one.fit_status() for one in self.preprocessors} - {Fitted.NOT_FITTABLE}
         if not found:
             return Fitted.NOT_FITTABLE

@@ -222,7 +222,7 @@ class Source(Protocol):
 
     @property
     def is_slow(self) -> bool:
-        """Whether reading a block is so slow that the next one should be read ahead."""
+        """True if reading a block takes so long that the next one should be read ahead."""
 
     def read(self, block: int, start: int, stop: int) -> Any:
         """These rows of a block, as a table. Raises DatasetGone."""

@@ -33,7 +33,7 @@ _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "
 
 @dataclass(slots=True)
 class Used:
-    """What a script uses: lines by dotted name, and by the keywords of its calls. Names that are
+    """The uses of Ray in a script: lines by dotted name, and by keywords of calls. Names that are
     only imported have lines in `imported`; those whose ImportError the script expects are left
     out."""
 
@@ -45,7 +45,7 @@ class Used:
 
 
 def read(text: str | bytes, file: str) -> Used:
-    """What the text of a script uses. Raises SyntaxError."""
+    """The uses of Ray in the text of a script. Raises SyntaxError."""
     reader = _Reader()
     reader.read(ast.parse(text, file))
     return reader.used
@@ -264,7 +264,7 @@ class Finding:
 
 
 def check(text: str | bytes, file: str) -> list[Finding]:
-    """What the script uses, in the order of its names. Runs none of it. Raises SyntaxError."""
+    """The names that the script uses, in their order. Runs none of it. Raises SyntaxError."""
     used = read(text, file)
     return sorted(_findings(used), key=lambda one: (one.lines[0], one.name))
 
@@ -305,8 +305,8 @@ def _state(name: Dotted) -> State | None:
 
 
 def object_of(path: str, name: str) -> Any:
-    """What `ray.path.name` is in holdfast; None if it is not there. A text if its library is not
-    installed."""
+    """The object of `ray.path.name` in holdfast; None if it is not there. A text if its library is
+    not installed."""
     if package_of(f"{path}.{name}".lstrip(".")) is not None:
         return None
     try:

@@ -103,7 +103,7 @@ def served() -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What to use instead, and the section of PAGE that has more."""
+    """A replacement, and the section of PAGE that has more."""
 
     use: str
     section: str
@@ -120,14 +120,14 @@ def packages() -> Mapping[str, Missing]:
 
 
 def package_of(path: str) -> Missing | None:
-    """What to use instead of the package of which the module is, if holdfast has nothing of it."""
+    """The replacement of the module's package, if holdfast has nothing of it."""
     parts = path.split(".")
     inner = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return next((packages()[name] for name in inner if name in packages()), None)
 
 
 def missing(path: str, name: str) -> Missing | None:
-    """What to use for a name of Ray that holdfast does not have; None if it is not known."""
+    """The replacement of a name of Ray that holdfast does not have; None if it is not known."""
     package = package_of(f"{path}.{name}".lstrip("."))
     if package is not None:
         return package
@@ -192,8 +192,7 @@ def _lacking(module: str, name: str) -> str:
 
 
 def parameter_text(path: str, name: str, parameter: str) -> str:
-    """What to write instead of a parameter that `ray.path.name` does not have here; "" if not
-    known."""
+    """The replacement of a parameter that `ray.path.name` does not have here; "" if not known."""
     return parameters(*name_at(path, name)).get(parameter, "")
 
 
@@ -309,7 +308,7 @@ def _not_found(name: str) -> ModuleNotFoundError:
 
 
 def is_served(path: str) -> bool:
-    """Whether there is a module for `ray.path`."""
+    """True if there is a module for `ray.path`."""
     return path in served() or package_of(path) is not None
 
 

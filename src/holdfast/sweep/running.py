@@ -53,7 +53,7 @@ class OpenedSweep:
 
     @property
     def trials(self) -> int | None:
-        """How many trials it has, None without a limit."""
+        """The number of trials, None without a limit."""
         tune = self.sweep.tune
         if tune.search_alg is None:
             return Space(self.sweep.space).total(tune.num_samples)

@@ -217,7 +217,7 @@ _BANDIT = ("type", "min_iter", "max_iter", "s", "eta")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What a sweep file describes. `notes` are for the user, before the run."""
+    """The run that a sweep file describes. `notes` are for the user, before the run."""
 
     trainable: CommandTrainable
     space: Mapping[str, Any]

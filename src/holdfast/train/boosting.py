@@ -1,4 +1,4 @@
-"""What XGBoostTrainer and LightGBMTrainer share: they can train without a user's loop."""
+"""The base of XGBoostTrainer and LightGBMTrainer, which can train without a user's loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ranks meet: ports for libraries that open their own listening sockets, and interfaces."""
+"""Ports for libraries that open their own listening sockets, and network interfaces."""
 
 from __future__ import annotations
 

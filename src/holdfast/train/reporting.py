@@ -1,4 +1,4 @@
-"""What a framework's callback reports: the chosen metrics, and a checkpoint from rank 0."""
+"""The reports of the frameworks' callbacks: chosen metrics, and a checkpoint from rank 0."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class WithoutCheckpoints:
 @made_of_numbers
 @dataclass(slots=True)
 class RoundReports:
-    """Which metrics of a round are reported, and after which rounds the model is saved.
+    """Reports the chosen metrics of each boosting round, and saves the model after some rounds.
 
     A callback learns only after a round whether that was the last one. So it holds the row of a
     round, and reports it when the next round begins or the training ends.
@@ -167,7 +167,7 @@ class RoundReports:
         return dict(made)
 
     def saves(self, rounds: int, *, is_last: bool) -> bool:
-        """Whether to save the model after this many rounds."""
+        """True if the model is saved after this many rounds."""
         if is_last and self.checkpoint_at_end:
             return True
         return bool(self.frequency) and rounds % self.frequency == 0

@@ -238,7 +238,7 @@ def names_of(context: Any, trial_id: str | None, trial_name: str | None) -> dict
 
 
 def is_offline(environ: Mapping[str, str], mode: object) -> bool:
-    """Whether nothing is sent, according to the callback, the environment or `wandb offline`."""
+    """True if nothing is sent, according to the callback, the environment or `wandb offline`."""
     said = mode or environ.get("WANDB_MODE") or _setting(environ, "mode")
     return str(said).lower() in OFFLINE
 

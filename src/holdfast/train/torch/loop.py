@@ -1,5 +1,5 @@
-"""What a training loop of torch uses in a rank: models, optimizers and loaders prepared for it,
-notices of preemption, and checkpoints of a model alone."""
+"""For training loops of torch: models, optimizers and loaders prepared for a rank, notices of
+preemption, and checkpoints of a model alone."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ _groups: list[Any] = []
 
 
 def preemption_agreed() -> bool:
-    """Whether any rank is being preempted (SIGTERM); the same answer in all ranks.
+    """True if any rank is being preempted (SIGTERM); the same answer in all ranks.
 
     Signals reach ranks at different times, but a checkpoint needs all ranks at the same step. Each
     rank must call this equally often. A call takes 0.2 ms if two ranks share a machine, 0.5 ms if

@@ -126,7 +126,7 @@ def _domain(entry: Entry, who: str) -> Float | Integer | Categorical:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientsExperiment:
-    """What an AxClient, or a Client of the newer interface, defines."""
+    """The experiment that an AxClient, or a Client of the newer interface, defines."""
 
     space: list[Entry]
     metric: str | None = None

@@ -41,7 +41,7 @@ Expression = Callable[[Parameter], Any]
 
 
 def has_expressions(space: Any) -> bool:
-    """Whether a space contains an expression of HyperOpt."""
+    """True if a space contains an expression of HyperOpt."""
     if isinstance(space, Apply):
         return True
     if isinstance(space, Categorical):
@@ -260,7 +260,7 @@ class ExpressionSpace:
         raise InvalidSearchSpace(f"{name}: {value!r:.100} is not one of its categories")
 
     def _matches(self, node: Apply, value: Any, alike: Same, *, whole: bool) -> bool:
-        """Whether `value` could come from `node`; keys may be missing unless it is `whole`."""
+        """True if `value` could come from `node`; keys may be missing unless it is `whole`."""
         value = unwrap_scalar(value)
         if node in self._labels:
             return self._fits(node, value)
@@ -293,7 +293,7 @@ class ExpressionSpace:
                 return True  # computed
 
     def _fits(self, node: Apply, value: Any) -> bool:
-        """Whether a parameter may have this value."""
+        """True if a parameter may have this value."""
         if not is_number(value):
             return False
         label = self._labels[node]

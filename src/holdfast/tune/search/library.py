@@ -330,7 +330,7 @@ class RebuiltStudy(Study, ABC):
     who: ClassVar[str]
     """The name of the search."""
     nests: ClassVar[bool] = False
-    """Whether the library knows parameters that exist only inside a choice."""
+    """True if the library knows parameters that exist only inside a choice."""
 
     parameters: Parameters
     searched: tuple[Parameter, ...] = field(init=False)
@@ -784,7 +784,7 @@ def _has_all(row: Mapping[str, Any], metrics: Sequence[str]) -> bool:
 
 
 def _looks_same(one: object, other: object) -> bool:
-    """Whether two values are equal; the user's objects are compared by their contents."""
+    """True if two values are equal; the user's objects are compared by their contents."""
     import cloudpickle
 
     if same(one, other):

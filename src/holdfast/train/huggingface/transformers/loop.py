@@ -141,7 +141,7 @@ class TrainReportCallback(TrainerCallback):
 
 
 def _is_first_to_see(folder: str) -> bool:
-    """Whether no lower rank has the same directory; waits until all ranks have written.
+    """True if no lower rank has the same directory; waits until all ranks have written.
 
     Ranks share one `output_dir`, or each has its own, with its part of the checkpoint.
     """
