@@ -20,6 +20,7 @@ from holdfast.scheduler.events import (
     Raised,
     WaitEnded,
 )
+from holdfast.scheduler.placement import WaitsFor
 from holdfast.scheduler.placing import can_shrink, impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
@@ -146,16 +147,17 @@ def on_answered(state: State, trial_id: str, *, may_start: bool = True) -> list[
     """It is known now whether a checkpoint of the trial is in storage: start what waited for
     this."""
     if not may_start:
-        state.ask_again({trial_id} - state.placement.unanswered)
+        if state.placement.waits.get(trial_id) is not WaitsFor.CHECKPOINT:
+            state.ask_again([trial_id])
         return []
-    waiting = {trial_id, *state.placement.unanswered}
+    waiting = {trial_id, *state.placement.waiting_for(WaitsFor.CHECKPOINT)}
     return fill_or_finish(state) if state.ask_again(sorted(waiting)) else []
 
 
 def _end_if_impossible(state: State, missing: str = "") -> list[Effect]:
     """What nodes have may show that a trial that waits can never start. `missing`: what has not
     joined."""
-    waiting = (*state.placement.queue, *sorted(state.placement.delayed))
+    waiting = (*state.placement.queue, *state.placement.waiting_for(WaitsFor.RETRY))
     if state.ending or not waiting:
         return []
     text = impossible(state, (state.trials[trial_id] for trial_id in waiting))
@@ -219,7 +221,8 @@ def on_exit(state: State, event: Exited) -> list[Effect]:
 def on_wait_ended(state: State, event: WaitEnded) -> list[Effect]:
     if event.attempt != state.trials[event.trial_id].attempt:
         return []
-    state.placement.delayed.discard(event.trial_id)
+    if state.placement.waits.get(event.trial_id) is WaitsFor.RETRY:
+        del state.placement.waits[event.trial_id]
     state.enqueue(event.trial_id)
     return fill_or_finish(state)
 
@@ -272,7 +275,7 @@ def _delay(state: State, trial: Trial) -> list[Effect]:
     seconds = wait_s(trial, state.spec.failure, state.spec.seed)
     if not seconds:
         return []
-    state.placement.delayed.add(trial.trial_id)
+    state.placement.waits[trial.trial_id] = WaitsFor.RETRY
     return [Wait(trial_id=trial.trial_id, attempt=trial.attempt, seconds=seconds)]
 
 

@@ -7,38 +7,33 @@ events through it restores an experiment, and a virtual clock simulates one.
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from collections.abc import Callable
+from typing import Any, get_args
 
 from holdfast.scheduler.codec import restore_recalled, restore_state
 from holdfast.scheduler.effects import Effect, Release
 from holdfast.scheduler.events import (
     Begun,
     CheckpointLost,
-    ConfigAdded,
     ConfigRefused,
     EndOrdered,
     Event,
     Exited,
     ExperimentSpec,
-    LimitChanged,
     NodeJoined,
     NodeLeaving,
     NodeLeft,
     NodesSettled,
-    NoteWritten,
-    PauseRequested,
+    Order,
     Raised,
     Recalled,
     Resumed,
-    ResumeRequested,
-    SamplesAdded,
     SchedulerAnswered,
     SearchEnded,
     SearchWaits,
     StopperAnswered,
     Suggested,
     SuggestedAhead,
-    TrialStopOrdered,
     WaitEnded,
 )
 from holdfast.scheduler.failing import (
@@ -99,77 +94,7 @@ class Machine(State):
         """
         self._pass_time(event, now)
         self.moved, self.answers = {}, []
-        match event:
-            case Reported():
-                return on_report(self, event)
-            case Started() | Returned():
-                return self._on_progress(event)
-            case Exited():
-                return on_exit(self, event)
-            case Measured() | ConstraintViolated() | Unread():
-                self.move(event)
-                return []
-            case WaitEnded():
-                return on_wait_ended(self, event)
-            case Suggested():
-                return self._on_suggestion(event)
-            case SuggestedAhead():
-                self.asking_ahead = False
-                self.ahead = (*self.ahead, event.suggestion)
-                self._note_pace(event.suggestion)
-                return fill_or_finish(self)
-            case Raised():
-                return on_raised(self, event)
-            case Committed():
-                return on_committed(self, event)
-            case Saved():
-                return on_saved(self, event)
-            case StopperAnswered():
-                return on_stopper(self, event)
-            case Adopted():
-                return on_adopted(self, event)
-            case SchedulerAnswered():
-                return on_scheduler(self, event)
-            case SearchEnded():
-                self.asking = self.search_waits = False
-                self.search_ended = self.is_complete = True
-                return [*observe(self, NoMoreTrials()), *fill_or_finish(self)]
-            case SearchWaits():
-                self.search_waits = True
-                return fill_or_finish(self)
-            case EndOrdered():
-                return [*end(self, event), *fill_or_finish(self)]
-            case CheckpointLost():
-                self.move(Dropped(trial_id=event.trial_id, index=event.index))
-                return on_answered(self, event.trial_id, may_start=event.in_run)
-            case NodeJoined():
-                return on_node_joined(self, event)
-            case NodeLeaving():
-                return on_node_leaving(self, event)
-            case NodeLeft():
-                return on_node_left(self, event)
-            case NodesSettled():
-                return on_nodes_settled(self, event)
-            case (
-                TrialStopOrdered()
-                | PauseRequested()
-                | ResumeRequested()
-                | LimitChanged()
-                | SamplesAdded()
-                | ConfigAdded()
-                | NoteWritten()
-            ):
-                return on_order(self, event)
-            case ConfigRefused():
-                return on_refused(self, event)
-            case Begun():
-                return self._on_begun(event)
-            case Resumed():
-                return on_resumed(self, event)
-            case Recalled():
-                return self._on_recalled(event)
-            case _:
-                assert_never(event)
+        return _HANDLERS[type(event)](self, event)
 
     def replay(self, event: Event, *, now: float, answers: Answers = ()) -> list[Effect]:
         """Handle an event from a journal; `answers` are the decisions recorded with it.
@@ -206,6 +131,32 @@ class Machine(State):
         if self.now and now > self.now:
             self.active_s += now - self.now
         self.now = now
+
+    def _on_mark(self, event: Measured | ConstraintViolated | Unread) -> list[Effect]:
+        self.move(event)
+        return []
+
+    def _on_suggested_ahead(self, event: SuggestedAhead) -> list[Effect]:
+        self.asking_ahead = False
+        self.ahead = (*self.ahead, event.suggestion)
+        self._note_pace(event.suggestion)
+        return fill_or_finish(self)
+
+    def _on_search_ended(self, event: SearchEnded) -> list[Effect]:
+        self.asking = self.search_waits = False
+        self.search_ended = self.is_complete = True
+        return [*observe(self, NoMoreTrials()), *fill_or_finish(self)]
+
+    def _on_search_waits(self, event: SearchWaits) -> list[Effect]:
+        self.search_waits = True
+        return fill_or_finish(self)
+
+    def _on_end_ordered(self, event: EndOrdered) -> list[Effect]:
+        return [*end(self, event), *fill_or_finish(self)]
+
+    def _on_checkpoint_lost(self, event: CheckpointLost) -> list[Effect]:
+        self.move(Dropped(trial_id=event.trial_id, index=event.index))
+        return on_answered(self, event.trial_id, may_start=event.in_run)
 
     def _on_begun(self, event: Begun) -> list[Effect]:
         self.spec, self.boot_id = event.spec, event.boot_id
@@ -287,6 +238,37 @@ class Machine(State):
         self.placement.rest(trial_id)
         self.freed(trial_id)
         return []
+
+
+_HANDLERS: dict[type, Callable[[Machine, Any], list[Effect]]] = {
+    Reported: on_report,
+    Started: Machine._on_progress,
+    Returned: Machine._on_progress,
+    Exited: on_exit,
+    Raised: on_raised,
+    WaitEnded: on_wait_ended,
+    Committed: on_committed,
+    Saved: on_saved,
+    Adopted: on_adopted,
+    CheckpointLost: Machine._on_checkpoint_lost,
+    **dict.fromkeys((Measured, ConstraintViolated, Unread), Machine._on_mark),
+    Suggested: Machine._on_suggestion,
+    SuggestedAhead: Machine._on_suggested_ahead,
+    SearchEnded: Machine._on_search_ended,
+    SearchWaits: Machine._on_search_waits,
+    StopperAnswered: on_stopper,
+    SchedulerAnswered: on_scheduler,
+    NodeJoined: on_node_joined,
+    NodeLeaving: on_node_leaving,
+    NodeLeft: on_node_left,
+    NodesSettled: on_nodes_settled,
+    **dict.fromkeys(get_args(Order), on_order),
+    ConfigRefused: on_refused,
+    EndOrdered: Machine._on_end_ordered,
+    Begun: Machine._on_begun,
+    Resumed: on_resumed,
+    Recalled: Machine._on_recalled,
+}
 
 
 def from_snapshot(plain: Any) -> Machine:

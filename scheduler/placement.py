@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
-from holdfast.scheduler.kept import NotKept, Rare, TrialId
+from holdfast.scheduler.kept import Kept, NotKept, TrialId
 from holdfast.scheduler.nodes.arranging import arrange, has_room, has_room_instead, serves
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.schema import Stored
@@ -27,14 +28,28 @@ def _total(capacity: Capacity) -> Mapping[str, float]:
     return capacity.total
 
 
-class Placement:
-    """Each trial is in at most one of `holds`, `idle` and `queue`.
+class WaitsFor(StrEnum):
+    """What a pending trial waits for that is not queued for resources.
 
-    A trial in `delayed`, `unanswered` or `held` may not enter the queue yet: it waits before its
-    retry, for an answer about the checkpoint that it resumes from, or for a person. The queue is
-    the keys of a dict, in order: with a list, resuming ten thousand trials at once took five
-    seconds. These are indexes, derived from the trials: a scan per event costs 1 ms at 10,000
-    trials.
+    RETRY: the time of its next attempt. CHECKPOINT: an answer of storage, whether the checkpoint
+    that it resumes from is there. PERSON: the person that has paused it.
+    """
+
+    RETRY = "retry"
+    CHECKPOINT = "checkpoint"
+    PERSON = "person"
+
+
+def _plain_waits(waits: Mapping[str, WaitsFor]) -> dict[str, str]:
+    return {trial_id: wait.value for trial_id, wait in waits.items()}
+
+
+class Placement:
+    """A trial is in at most one of `holds`, `idle`, `queue` and `waits`.
+
+    The queue is the keys of a dict, in order: with a list, resuming ten thousand trials at once
+    took five seconds. These are indexes, derived from the trials: a scan per event costs 1 ms at
+    10,000 trials.
 
     Trials get their resources from the `cluster` if nodes may join, and otherwise from `capacity`,
     which is that of this machine.
@@ -45,9 +60,11 @@ class Placement:
     holds: dict[TrialId, Allocation]
     idle: dict[TrialId, Allocation]
     queue: Annotated[OrderedDict[TrialId, None], Stored(OrderedDict.fromkeys, list, Sequence[str])]
-    delayed: Rare[set[TrialId]]
-    unanswered: Rare[set[TrialId]]
-    held: Rare[set[TrialId]]
+    waits: Annotated[
+        dict[TrialId, WaitsFor],
+        Stored(dict, _plain_waits, dict[str, WaitsFor]),
+        Kept(rare=True),
+    ]
 
     def __init__(
         self,
@@ -61,7 +78,7 @@ class Placement:
         self.holds = {}
         self.idle = {}
         self.queue = OrderedDict.fromkeys(queue)
-        self.delayed, self.unanswered, self.held = set(), set(), set()
+        self.waits = {}
 
     @classmethod
     def restored(cls, **attributes: Any) -> Placement:
@@ -83,35 +100,40 @@ class Placement:
     @property
     def has_trials(self) -> bool:
         """Whether a trial runs, is queued, or waits for something other than a person."""
-        return bool(self.holds or self.queue or self.delayed or self.unanswered)
+        if self.holds or self.queue:
+            return True
+        return any(wait is not WaitsFor.PERSON for wait in self.waits.values())
 
-    def wait(self, trial_id: str, *, is_answered: bool = True, is_next: bool = False) -> None:
-        """Enter the queue, unless its last worker still exists or it is delayed; if it is not
-        answered, wait for that first. `is_next`: before all others."""
-        if trial_id in self.holds or trial_id in self.delayed:
+    @property
+    def held(self) -> list[str]:
+        """The ids of the trials that wait for a person, sorted."""
+        return self.waiting_for(WaitsFor.PERSON)
+
+    def waiting_for(self, *several: WaitsFor) -> list[str]:
+        """The ids of the trials that wait for one of these, in this order, and sorted."""
+        waits = self.waits
+        return [one for wait in several for one in sorted(waits) if waits[one] is wait]
+
+    def wait(self, trial_id: str, wait: WaitsFor | None = None, *, is_next: bool = False) -> None:
+        """Wait for this and for nothing else; without a `wait`, enter the queue, with `is_next`
+        before all others. Ignored while the trial's last worker exists, or it waits for its
+        retry."""
+        if trial_id in self.holds or self.waits.get(trial_id) is WaitsFor.RETRY:
             return
-        if is_answered:
-            self.queue.setdefault(trial_id)
-            if is_next:
-                self.queue.move_to_end(trial_id, last=False)
-        else:
-            self.unanswered.add(trial_id)
+        if wait is not None:
+            self.queue.pop(trial_id, None)
+            self.waits[trial_id] = wait
+            return
+        self.waits.pop(trial_id, None)
+        self.queue.setdefault(trial_id)
+        if is_next:
+            self.queue.move_to_end(trial_id, last=False)
 
-    def hold(self, trial_id: str) -> None:
-        """Wait for a person, unless its last worker still exists or it is delayed."""
-        if trial_id not in self.holds and trial_id not in self.delayed:
-            self.held.add(trial_id)
-
-    def give_up(self, trial_id: str) -> None:
-        """Leave the queue and stop waiting."""
-        self.delayed.discard(trial_id)
-        self.hold_back(trial_id)
-
-    def hold_back(self, trial_id: str) -> None:
-        """Leave the queue."""
+    def leave_queue(self, trial_id: str) -> None:
+        """Wait for nothing more, except for the time of a retry."""
         self.queue.pop(trial_id, None)
-        self.unanswered.discard(trial_id)
-        self.held.discard(trial_id)
+        if self.waits.get(trial_id) is not WaitsFor.RETRY:
+            self.waits.pop(trial_id, None)
 
     def take(
         self, trial_id: str, resources: PlacementGroupFactory, near: str = ""

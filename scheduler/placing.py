@@ -27,7 +27,7 @@ from holdfast.scheduler.nodes.arranging import (
     resources_of,
 )
 from holdfast.scheduler.nodes.cluster import Cluster
-from holdfast.scheduler.placement import Placement
+from holdfast.scheduler.placement import Placement, WaitsFor
 from holdfast.scheduler.state import State
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
 from holdfast.trial.events import Launched
@@ -84,8 +84,10 @@ def _growing(state: State) -> Iterator[PlacementGroupFactory]:
 
 def _waiting(state: State) -> Iterator[PlacementGroupFactory]:
     placement = state.placement
-    waiting = (*placement.queue, *sorted(placement.delayed), *sorted(placement.unanswered))
-    for trial_id in waiting:
+    for trial_id in (
+        *placement.queue,
+        *placement.waiting_for(WaitsFor.RETRY, WaitsFor.CHECKPOINT),
+    ):
         yield state.trials[trial_id].spec.resources
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Verdict, Warn
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_answered, on_raised
+from holdfast.scheduler.placement import WaitsFor
 from holdfast.scheduler.placing import can_grow
 from holdfast.scheduler.policy import TrialReported, UserAnswered
 from holdfast.scheduler.state import State, row_of, score_of
@@ -99,9 +100,9 @@ def _is_too_late(trial: Trial, event: Saved) -> bool:
 def on_committed(state: State, event: Committed) -> list[Effect]:
     state.move(event)
     effects = supersede(state, event.trial_id)
-    return (
-        [*effects, *on_answered(state, event.trial_id)] if state.placement.unanswered else effects
-    )
+    if WaitsFor.CHECKPOINT in state.placement.waits.values():
+        effects += on_answered(state, event.trial_id)
+    return effects
 
 
 def on_adopted(state: State, event: Adopted) -> list[Effect]:

@@ -16,7 +16,7 @@ from holdfast.plain_numbers import is_number
 from holdfast.scheduler.events import ConfigAdded, EndOrdered, ExperimentSpec, Suggested
 from holdfast.scheduler.kept import Kept, NotKept, Rare, TrialId
 from holdfast.scheduler.nodes.cluster import Cluster
-from holdfast.scheduler.placement import Placement
+from holdfast.scheduler.placement import Placement, WaitsFor
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
 from holdfast.schema import Count, Moment, Stored, UnreadableRecord, to_fields
 from holdfast.trial.config import CheckpointConfig
@@ -296,7 +296,7 @@ class State:
     @property
     def held(self) -> list[str]:
         """The ids of the trials that wait for a person to resume them, sorted."""
-        return sorted(self.placement.held)
+        return self.placement.held
 
     @property
     def waits_for_person(self) -> bool:
@@ -370,9 +370,10 @@ class State:
         if trial.status is not Status.PENDING or trial_id in self.questions:
             return
         if trial.is_held:
-            self.placement.hold(trial_id)
+            self.placement.wait(trial_id, WaitsFor.PERSON)
         else:
-            self.placement.wait(trial_id, is_answered=not self.awaits_answer(trial))
+            awaits = self.awaits_answer(trial)
+            self.placement.wait(trial_id, WaitsFor.CHECKPOINT if awaits else None)
 
     def awaits_answer(self, trial: Trial) -> bool:
         """Whether its node took the checkpoint with it that the trial would resume from, and it is
@@ -403,10 +404,9 @@ class State:
         for trial_id in trial_ids:
             awaits = self.awaits_answer(self.trials[trial_id])
             if trial_id in placement.queue and awaits:
-                placement.hold_back(trial_id)
-                placement.unanswered.add(trial_id)
-            elif trial_id in placement.unanswered and not awaits:
-                placement.unanswered.discard(trial_id)
+                placement.wait(trial_id, WaitsFor.CHECKPOINT)
+            elif placement.waits.get(trial_id) is WaitsFor.CHECKPOINT and not awaits:
+                placement.leave_queue(trial_id)
                 self.enqueue(trial_id)
                 released = True
         return released

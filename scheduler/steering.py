@@ -25,6 +25,7 @@ from holdfast.scheduler.events import (
     SamplesAdded,
     TrialStopOrdered,
 )
+from holdfast.scheduler.placement import WaitsFor
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish, stop
@@ -86,8 +87,7 @@ def _pause(state: State, trial_id: str, *, at_once: bool) -> list[Effect]:
     trial, placement = state.trials[trial_id], state.placement
     if not trial.is_held:
         state.move(Held(trial_id=trial_id))
-    if trial_id in placement.queue or trial_id in placement.unanswered:
-        placement.hold_back(trial_id)
+    if trial_id in placement.queue or placement.waits.get(trial_id) is WaitsFor.CHECKPOINT:
         state.enqueue(trial_id)
     elif at_once and trial.status.has_worker:
         state.move(Interrupted(trial_id=trial_id))
@@ -98,8 +98,8 @@ def _pause(state: State, trial_id: str, *, at_once: bool) -> list[Effect]:
 def _resume(state: State, trial_id: str) -> list[Effect]:
     trial = state.move(HoldEnded(trial_id=trial_id))
     effects: list[Effect] = []
-    if trial_id in state.placement.held:
-        state.placement.hold_back(trial_id)
+    if state.placement.waits.get(trial_id) is WaitsFor.PERSON:
+        state.placement.leave_queue(trial_id)
         state.enqueue(trial_id)
         if text := impossible(state, [trial]):  # nodes have left since
             effects += end(state, EndOrdered(reason="abort", message=text))

@@ -6,6 +6,7 @@ from typing import assert_never, get_args
 
 from holdfast.scheduler.effects import AskScheduler, Discard, Effect, Finish, Halt, Preempt, Warn
 from holdfast.scheduler.events import EndOrdered, ResumableReason
+from holdfast.scheduler.placement import WaitsFor
 from holdfast.scheduler.placing import fill, impossible, release_idle
 from holdfast.scheduler.policy import (
     Abort,
@@ -96,7 +97,7 @@ def _perform(state: State, decision: Decision, reporting_id: str) -> list[Effect
             return _change(state, decision, is_reporting=decision.trial_id == reporting_id)
         case AskUser():
             state.questions[decision.trial_id] = decision.question
-            state.placement.hold_back(decision.trial_id)
+            state.placement.leave_queue(decision.trial_id)
             if state.finished:  # the search answered after the end: a restore will ask
                 return []
             return [AskScheduler(trial_id=decision.trial_id, question=decision.question)]
@@ -137,7 +138,8 @@ def stop(state: State, trial_id: str, why: Stop, *, is_reporting: bool) -> list[
     if status.has_worker:
         saves = bool(status is Status.RUNNING and state.spec.checkpoint.checkpoint_at_end)
         return effects if is_reporting else [_halt(state, trial_id, after_step=saves), *effects]
-    state.placement.give_up(trial_id)
+    state.placement.queue.pop(trial_id, None)
+    state.placement.waits.pop(trial_id, None)
     return effects + observe(state, TrialEnded(trial_id=trial_id))
 
 
@@ -148,9 +150,7 @@ def end(state: State, order: EndOrdered) -> list[Effect]:
     state.ending = order
     if order.reason in RESUMABLE:
         return _interrupt(state, may_save=order.reason == "preempted")
-    waiting = (*state.placement.queue, *sorted(state.placement.delayed))
-    waiting += tuple(sorted(state.placement.unanswered))
-    waiting += tuple(state.held)
+    waiting = (*state.placement.queue, *state.placement.waiting_for(*WaitsFor))
     begun = [trial_id for trial_id in waiting if state.trials[trial_id].attempt]
     why = Stop(reason=StopReason(order.reason), why=order.message)
     effects: list[Effect] = []

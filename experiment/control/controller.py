@@ -300,7 +300,7 @@ class Controller:
             after = machine.trials.get(trial_id)
             if machine.answers:
                 news += self._news.after(machine)
-            if machine.placement.held:
+            if machine.placement.waits:
                 news += self.held_news.after(machine)
             if after is before and isinstance(event, Reported):
                 # Its attempt is over, but its worker does not know yet and waits for an answer.

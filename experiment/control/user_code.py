@@ -500,8 +500,8 @@ class UserCode:
         is_elastic = engine is not None and engine.is_elastic
         machine, placement = self._machine, self._machine.placement
         # One whose worker is still ending will wait without another change of the trial.
-        soon = (machine.trials[one].is_held for one in (*placement.holds, *placement.delayed))
-        is_needed = is_elastic or placement.held or any(soon) or machine.paused
+        soon = (machine.trials[one].is_held for one in (*placement.holds, *placement.waits))
+        is_needed = is_elastic or any(soon) or machine.paused
         return bool(is_needed) and not machine.search_waits
 
     def _search_failed(self, error: BaseException) -> None:

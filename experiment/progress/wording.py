@@ -24,6 +24,7 @@ from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, StopperAnswered
 from holdfast.scheduler.failing import budget_of, limit_of, wait_s
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.placement import WaitsFor
 from holdfast.text.trials import start_text, states_text, unread_text
 from holdfast.text.values import counted, duration, format_value, size, values_text
 from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
@@ -358,13 +359,11 @@ class HeldNews:
 
     def after(self, machine: Machine) -> list[str]:
         """The messages about the event that the machine has just handled."""
-        held = machine.placement.held
-        if not held:
-            return []
+        waits = machine.placement.waits
         return [
             f"trial {trial_id} is paused at iteration {machine.trials[trial_id].iteration}"
             for trial_id, before in machine.moved.items()
-            if trial_id in held and before.status is not Status.PENDING
+            if waits.get(trial_id) is WaitsFor.PERSON and before.status is not Status.PENDING
         ]
 
     def waiting(self, machine: Machine) -> str:

@@ -23,6 +23,7 @@ from holdfast.scheduler.events import (
 )
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.nodes.cluster import Cluster, FormerNode, Node
+from holdfast.scheduler.placement import WaitsFor
 from holdfast.scheduler.policy import Decision
 from holdfast.schema import UnreadableRecord
 from holdfast.testing.rehearsal import Rehearsal, facts, trial_spec
@@ -295,8 +296,7 @@ def unlike() -> Machine:
     machine.clones = {"t0": {"t2"}}
     machine.expected.metric_seen, machine.expected.bounds = False, ("loss",)
     machine.expected.score_checked = False
-    machine.placement.delayed, machine.placement.unanswered = {"t1"}, {"t2"}
-    machine.placement.held = {"t2"}
+    machine.placement.waits = {"t1": WaitsFor.RETRY, "t2": WaitsFor.PERSON}
     machine.configs, machine.asking_config = (ConfigAdded(config={"lr": (1,)}, by="ann"),), True
     machine.shrunk = {"t1"}
     machine.placement.rest("t0")

@@ -11,6 +11,7 @@ from holdfast.scheduler.codec import recalled, snapshot
 from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Preempt, Release
 from holdfast.scheduler.events import CheckpointLost, Raised, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
+from holdfast.scheduler.placement import WaitsFor
 from holdfast.scheduler.placing import demand
 from holdfast.scheduler.policy import (
     CloneTrial,
@@ -284,8 +285,8 @@ def test_a_trial_waits_until_it_is_known_what_its_lost_node_had_saved(answer: st
     run.report("t0", checkpoint=True)
     run.leaves("a")
     assert launches(run.exits("t0", "was lost with node a")) == []
-    assert run.machine.placement.unanswered == {"t0"}
-    assert from_snapshot(snapshot(run.machine)).placement.unanswered == {"t0"}
+    assert run.machine.placement.waits == {"t0": WaitsFor.CHECKPOINT}
+    assert from_snapshot(snapshot(run.machine)).placement.waits == {"t0": WaitsFor.CHECKPOINT}
     run.crash()
     if answer == "committed":
         (launch,) = launches(run.commit("t0", 0))
@@ -322,7 +323,7 @@ def test_a_trial_that_waits_in_the_queue_waits_for_the_answer_when_the_node_leav
     run.exits("t0")  # t2 has its place
     assert list(run.machine.placement.queue) == ["t0"]
     run.leaves("a")
-    assert run.machine.placement.unanswered == {"t0"}
+    assert run.machine.placement.waits == {"t0": WaitsFor.CHECKPOINT}
     run.commit("t0", 0)
     assert list(run.machine.placement.queue) == ["t0"]
 
@@ -358,7 +359,7 @@ def test_a_restore_begins_without_nodes_and_knows_their_names() -> None:
     effects = run.resume()
     assert launches(effects) == []
     assert [one for one in effects if isinstance(one, Commit)]
-    assert run.machine.placement.unanswered == {"t0"}
+    assert run.machine.placement.waits == {"t0": WaitsFor.CHECKPOINT}
     with pytest.raises(InvalidTransition, match="the node a, whose name is taken"):
         run.joins("a")
     run.joins("a-2")
@@ -474,7 +475,7 @@ def test_a_clone_waits_for_the_answer_about_the_checkpoint_that_it_begins_with()
     run.leaves("a")
     run.returns("t1")
     assert launches(run.exits("t1")) == []
-    assert run.machine.placement.unanswered == {"t1"}
+    assert run.machine.placement.waits == {"t1": WaitsFor.CHECKPOINT}
     (launch,) = launches(run.commit("t0", 0))
     assert (launch.trial_id, launch.origin is not None) == ("t1", True)
     assert launch.allocation.places[0].node == "b"

@@ -1,9 +1,12 @@
 """Trials come from the search, wait for resources, run and end: events in, effects out."""
 
+from typing import get_args
+
 import pytest
 
 from holdfast.scheduler.effects import Effect, Finish, Launch, Reply, Suggest, Verdict
-from holdfast.scheduler.events import CheckpointLost, SearchEnded
+from holdfast.scheduler.events import CheckpointLost, Event, SearchEnded
+from holdfast.scheduler.machine import _HANDLERS
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidTransition
@@ -262,3 +265,7 @@ def test_a_worker_that_took_the_place_of_an_unfit_one_is_the_one_that_is_known()
     assert run.handle(second) == []
     assert run.trial("t0").place.pid == 77
     assert run.trial("t0").status is Status.RUNNING
+
+
+def test_the_machine_handles_every_event() -> None:
+    assert set(_HANDLERS) == set(get_args(Event))

@@ -54,7 +54,7 @@ def test_an_attribute_that_is_added_is_in_the_snapshot(monkeypatch: pytest.Monke
 
 def test_a_rare_attribute_is_written_only_where_there_is_something() -> None:
     run = Rehearsal()
-    assert not snapshot(run.machine).keys() & {"saving", "returning", "questions", "delayed"}
+    assert not snapshot(run.machine).keys() & {"saving", "returning", "questions", "waits"}
     run.suggest()
     run.machine.saving["t0"] = 1
     assert snapshot(run.machine)["saving"] == {"t0": 1}
@@ -68,7 +68,7 @@ def test_a_rare_attribute_is_written_only_where_there_is_something() -> None:
         {"returning": ["t7"]},
         {"questions": {"t7": {}}},
         {"queue": ["t7"]},
-        {"delayed": ["t7"]},
+        {"waits": {"t7": "retry"}},
         {"holds": {"t7": {"amounts": {"CPU": 1}}}},
         {"idle": {"t7": {"amounts": {"CPU": 1}}}},
     ],

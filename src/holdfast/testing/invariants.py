@@ -7,6 +7,7 @@ from collections.abc import Callable
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.arranging import serves
+from holdfast.scheduler.placement import WaitsFor
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status, Trial
 
@@ -75,17 +76,11 @@ def _only_pending_trials_wait(machine: Machine) -> None:
         assert not machine.trials[trial_id].is_held
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
         assert not machine.awaits_answer(machine.trials[trial_id])
-    for trial_id in machine.placement.delayed:
-        assert trial_id not in machine.placement.queue
-        assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
-    for trial_id in machine.placement.held:
-        assert machine.trials[trial_id].waits_for_person, machine.trials[trial_id].story()
-        assert trial_id not in machine.placement.queue
-        assert trial_id not in machine.placement.delayed
-    for trial_id in machine.placement.unanswered:
-        assert trial_id not in machine.placement.queue
-        assert trial_id not in machine.placement.delayed
-        assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
+    assert not machine.placement.queue.keys() & machine.placement.waits.keys()
+    for trial_id, wait in machine.placement.waits.items():
+        trial = machine.trials[trial_id]
+        assert trial.status is Status.PENDING, trial.story()
+        assert wait is not WaitsFor.PERSON or trial.waits_for_person, trial.story()
 
 
 def _the_index_of_clones_is_right(machine: Machine) -> None:
@@ -116,8 +111,7 @@ def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
         assert machine.ending or not machine.placement.queue, "finished, but trials are queued"
     elif machine.spec.experiment_id:
         placement = machine.placement
-        waits = placement.delayed or placement.unanswered or _awaits_a_node(machine)
-        waits = waits or placement.held or machine.asking_config
+        waits = placement.waits or _awaits_a_node(machine) or machine.asking_config
         awaited = placement.holds or waits or machine.asking or machine.questions
         assert awaited, "the run hangs: no event is awaited"
 

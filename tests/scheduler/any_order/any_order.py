@@ -17,6 +17,7 @@ from holdfast.scheduler.events import (
     SearchEnded,
 )
 from holdfast.scheduler.machine import from_snapshot
+from holdfast.scheduler.placement import WaitsFor
 from holdfast.testing.invariants import check
 from holdfast.testing.rehearsal import facts
 from holdfast.trial.config import CheckpointConfig, FailureConfig
@@ -267,9 +268,7 @@ class AnyOrder(Workers):
             if trial.status is Status.PENDING and trial.trial_id not in self.skipped:
                 waits = (
                     trial.trial_id in machine.placement.queue
-                    or trial.trial_id in machine.placement.delayed
-                    or trial.trial_id in machine.placement.unanswered
-                    or trial.trial_id in machine.placement.held
+                    or trial.trial_id in machine.placement.waits
                     or trial.trial_id in machine.placement.holds
                     or trial.trial_id in machine.questions
                 )
@@ -300,7 +299,7 @@ class AnyOrder(Workers):
         if not busy and self.asked:
             self.user_answers(self.asked.pop(), [])
             return
-        if not busy and self.run.machine.placement.unanswered:
+        if not busy and self.run.machine.placement.waiting_for(WaitsFor.CHECKPOINT):
             self.uploader_commits(0)
             return
         if not busy and self.run.machine.placement.queue:
