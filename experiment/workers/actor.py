@@ -14,9 +14,9 @@ from functools import partial
 
 from holdfast.errors import Remedy
 from holdfast.experiment.worker.job import Assignment
-from holdfast.experiment.workers import claims
-from holdfast.experiment.workers.claims import AttemptClaims
+from holdfast.experiment.workers import worker_messages
 from holdfast.experiment.workers.hosts import ActorHost, WorkerTimeouts
+from holdfast.experiment.workers.worker_messages import AttemptMessages
 from holdfast.late import Timer, is_late
 from holdfast.names import shown
 from holdfast.runtime import process_control
@@ -273,7 +273,7 @@ class TrialActor:
         self._post_usage(ending.used)
         # A reused process may have died before it got the attempt: then the attempt has not
         # failed.
-        unheard = self._is_reused and not self._claims.has_started
+        unheard = self._is_reused and not self._messages.has_started
         if (self._is_replaced or unheard) and not self._halted:
             self._launch_replacement()
             return
@@ -299,7 +299,7 @@ class TrialActor:
 
     def _begin_attempt(self, assignment: Assignment) -> None:
         self.assignment = assignment
-        self._claims = AttemptClaims(assignment, is_rank=self._is_rank)
+        self._messages = AttemptMessages(assignment, is_rank=self._is_rank)
         self._hang_timer.begin()
 
     def _replace(self) -> None:
@@ -342,8 +342,10 @@ class TrialActor:
 
     def _host_message(self, message: Message) -> None:
         match message:
-            case _ if claims.MESSAGES.knows(message):  # nearly all, and the patterns take longer
-                self._on_said(claims.MESSAGES.read(message))
+            case _ if worker_messages.MESSAGES.knows(
+                message
+            ):  # nearly all, and the patterns take longer
+                self._on_said(worker_messages.MESSAGES.read(message))
             case ["imported", names, took_s]:
                 self._host.launcher.learn(*checked(names, took_s))
             case ["unread", lines] if type(lines) is int and 0 < lines < 1 << 40:
@@ -355,31 +357,31 @@ class TrialActor:
             case _:
                 raise ValueError("unknown")
 
-    def _on_said(self, said: claims.WorkerMessage) -> None:
-        if isinstance(said, claims.WorkerOutput):
+    def _on_said(self, said: worker_messages.WorkerMessage) -> None:
+        if isinstance(said, worker_messages.WorkerOutput):
             for line in said.text.split("\n"):
                 self._host.show_line(self.assignment.trial_name, self.pid, said.stream, line)
             return
         # Like those below, raises ValueError for a message that contradicts the history.
         if said.attempt != self.assignment.attempt:
-            claims.exactly(said.attempt, "the attempt", self.assignment.attempt)
+            worker_messages.exactly(said.attempt, "the attempt", self.assignment.attempt)
         trial_id, attempt = self.assignment.trial_id, said.attempt
         match said:
-            case claims.WorkerReport():
+            case worker_messages.WorkerReport():
                 if said.checkpoint and (problem := self._refusal()):
-                    self._claims.count(said)
+                    self._messages.count(said)
                     self.refuse(problem)  # nobody would find the checkpoint
                     return
-                self._host.post(self._claims.reported(said))
-            case claims.WorkerSaved():
-                self._host.post(self._claims.saved(said))
-            case claims.WorkerStarted():
+                self._host.post(self._messages.reported(said))
+            case worker_messages.WorkerSaved():
+                self._host.post(self._messages.saved(said))
+            case worker_messages.WorkerStarted():
                 self._worker.confirm(said.pid)
-                started = self._claims.started(said)
+                started = self._messages.started(said)
                 self._hang_timer.begin()
                 self._host.post(started)
-            case claims.AttemptRaised():
-                failure = claims.failure(
+            case worker_messages.AttemptRaised():
+                failure = worker_messages.failure(
                     said.failure, pid=self.pid, node=self.assignment.node.name
                 )
                 self._arm()
@@ -388,10 +390,10 @@ class TrialActor:
                     self._host.post(_unusable(failure))
                     return
                 self._host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
-            case claims.AttemptOver(name="unfit"):
+            case worker_messages.AttemptOver(name="unfit"):
                 self._replace()
-            case claims.AttemptOver(name=name):
-                self._claims.require_start()
+            case worker_messages.AttemptOver(name=name):
+                self._messages.require_start()
                 if name not in ("returned", "pruned") and not self._halted:
                     self._arm()
                     self._post_raised(self._preempted or _PREEMPTED, "preempted")

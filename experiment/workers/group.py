@@ -16,7 +16,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine, parts_of
-from holdfast.experiment.workers import claims
+from holdfast.experiment.workers import worker_messages
 from holdfast.experiment.workers.actor import GroupTimer, TrialActor
 from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
 from holdfast.experiment.workers.ranks import (
@@ -74,13 +74,13 @@ class RankCheckpoints:
         """The ranks that have not put their part together yet."""
         return () if self._merge is None else self._merge.missing
 
-    def hear_validation(self, status: object, found: object) -> None:
+    def add_validation(self, status: object, found: object) -> None:
         """The rank that merges has validated the checkpoint. Raises ValueError."""
         if self._merge is None:
             raise ValueError("nobody asked for it")
-        self._merge.validated(*claims.validated(status, found))
+        self._merge.validated(*worker_messages.validated(status, found))
 
-    def hear(self, rank: int, message: Message, iteration: int) -> MergedRanks | None:
+    def add_merged(self, rank: int, message: Message, iteration: int) -> MergedRanks | None:
         """A rank has put the parts on its node together. Returns the checkpoint after the last
         one.
 
@@ -90,8 +90,8 @@ class RankCheckpoints:
         merge, count = self._merge, len(self._actors)
         if merge is None:
             raise ValueError("nobody asked for it")
-        record = claims.record(
-            claims.checkpoint(plain),
+        record = worker_messages.record(
+            worker_messages.checkpoint(plain),
             attempt=self._attempt,
             iteration=iteration,
             least_index=self.next,
@@ -99,7 +99,7 @@ class RankCheckpoints:
         )
         share = MergedShare(
             record=record,
-            clashes=claims.clashes(clashes, count),
+            clashes=worker_messages.clashes(clashes, count),
             files=shared_files(files[0], count) if files else {},
         )
         merge.add(rank, share)
@@ -284,20 +284,20 @@ class WorkerGroup:
             case ["preempting"]:
                 self._preempt_others(rank, f"rank {rank} got a SIGTERM, not from holdfast")
             case ["meeting", str(address)]:
-                claims.short_text(address, "the address")
+                worker_messages.short_text(address, "the address")
                 for actor in self._actors[1:]:
                     actor.tell(["meet", address])
             case ["gather", text]:
-                longest = claims.LONGEST_GATHERED
-                self._gather(rank, claims.short_text(text, "its text", longest))
+                longest = worker_messages.LONGEST_GATHERED
+                self._gather(rank, worker_messages.short_text(text, "its text", longest))
             case ["reported"]:
                 self._actors[rank].tell(["reported", self._reported()])
             case ["validated", status, found] if rank in self._checkpoints.missing:
-                self._checkpoints.hear_validation(status, found)
+                self._checkpoints.add_validation(status, found)
             case ["merged", _, _] | ["merged", _, _, _] if rank in self._checkpoints.missing:
                 self._on_merged(rank, message)
             case ["merge_failed", text] if rank in self._checkpoints.missing:
-                self._on_merge_failed(rank, claims.long_text(text, "the reason"))
+                self._on_merge_failed(rank, worker_messages.long_text(text, "the reason"))
             case _:
                 raise ValueError("unknown")
 
@@ -402,7 +402,7 @@ class WorkerGroup:
         if self._met is None or self._failures.ranks:
             return
         try:
-            whole = self._checkpoints.hear(rank, message, self._met.reports[0].iteration)
+            whole = self._checkpoints.add_merged(rank, message, self._met.reports[0].iteration)
         except CannotMerge as error:
             self._on_merge_failed(rank, str(error))
             return

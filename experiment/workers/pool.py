@@ -21,7 +21,7 @@ from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine
 from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerHost, WorkerTimeouts
-from holdfast.experiment.workers.ranks import NodeNames, Seating, seat_ranks, seat_worker
+from holdfast.experiment.workers.ranks import NodeNames, PlacedRanks, place_ranks, place_worker
 from holdfast.experiment.workers.shared_nodes import PlacesRequest, RunNodeShares, of_process
 from holdfast.experiment.workers.start_checkpoints import (
     Preparation,
@@ -428,7 +428,7 @@ class Assigner:
     def assignment(self, effect: Launch, trial: Trial, held: Allocation) -> Assignment:
         """What the attempt of `effect` gets, with the resources that it holds."""
         resources = trial.granted
-        seating = self._seating(resources.bundles, held.places)
+        placed = self._placed(resources.bundles, held.places)
         return Assignment(
             trial_id=trial.trial_id,
             trial_name=trial.spec.name,
@@ -439,27 +439,29 @@ class Assigner:
             time_total_s=trial.time_total_s,
             next_checkpoint=trial.next_checkpoint,
             checkpoint=effect.checkpoint.dirname if effect.checkpoint else None,
-            bundles=seating.bundles,
+            bundles=placed.bundles,
             strategy=resources.strategy,
             cpus=resources.required_resources.get("CPU", 1),
-            gpus=self._gpus(held, seating),
-            sets_gpus=self._sets_gpus(seating),
-            nodes=seating.nodes,
+            gpus=self._gpus(held, placed),
+            sets_gpus=self._sets_gpus(placed),
+            nodes=placed.nodes,
         )
 
-    def _seating(self, bundles: Sequence[Mapping[str, float]], places: Sequence[Place]) -> Seating:
+    def _placed(
+        self, bundles: Sequence[Mapping[str, float]], places: Sequence[Place]
+    ) -> PlacedRanks:
         if not places:
-            return Seating(bundles=bundles, nodes=())
-        seat = seat_ranks if self._has_ranks else seat_worker
-        return seat(bundles, places, self._nodes)
+            return PlacedRanks(bundles=bundles, nodes=())
+        place = place_ranks if self._has_ranks else place_worker
+        return place(bundles, places, self._nodes)
 
-    def _gpus(self, held: Allocation, seating: Seating) -> tuple[str, ...]:
-        if seating.nodes:
-            return tuple(seating.nodes[0].gpus)
+    def _gpus(self, held: Allocation, placed: PlacedRanks) -> tuple[str, ...]:
+        if placed.nodes:
+            return tuple(placed.nodes[0].gpus)
         return tuple(self._gpu_names[gpu] for gpu in held.gpus)
 
-    def _sets_gpus(self, seating: Seating) -> bool:
+    def _sets_gpus(self, placed: PlacedRanks) -> bool:
         """Whether a machine of the trial has GPUs, which its workers must then not all see."""
-        if seating.nodes:
-            return any(self._nodes[node.name].gpus for node in seating.nodes)
+        if placed.nodes:
+            return any(self._nodes[node.name].gpus for node in placed.nodes)
         return self._has_gpus

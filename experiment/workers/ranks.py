@@ -447,7 +447,7 @@ class NodeNames(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seating:
+class PlacedRanks:
     """The bundles of a trial in the order of its ranks, and the node of each rank.
 
     The first bundle is the coordinator's, or that of the only worker.
@@ -457,20 +457,20 @@ class Seating:
     nodes: Sequence[RankNode]
 
 
-def seat_worker(
+def place_worker(
     bundles: Sequence[Mapping[str, float]],
     places: Sequence[Place],
     known: Mapping[str, NodeNames],
-) -> Seating:
+) -> PlacedRanks:
     """A trial of one worker, which runs where its first bundle is."""
-    return Seating(bundles=bundles, nodes=[_node(places[0].node, places, known)])
+    return PlacedRanks(bundles=bundles, nodes=[_node(places[0].node, places, known)])
 
 
-def seat_ranks(
+def place_ranks(
     bundles: Sequence[Mapping[str, float]],
     places: Sequence[Place],
     known: Mapping[str, NodeNames],
-) -> Seating:
+) -> PlacedRanks:
     """A trial with a rank for each bundle after the first.
 
     The ranks of a node have consecutive numbers, as under torchrun. The nodes keep the order of
@@ -478,7 +478,7 @@ def seat_ranks(
     """
     order = list(dict.fromkeys(place.node for place in places[1:]))
     ranks = sorted(range(1, len(bundles)), key=lambda at: order.index(places[at].node))
-    return Seating(
+    return PlacedRanks(
         bundles=[bundles[0], *(bundles[at] for at in ranks)],
         nodes=[_node(places[at].node, places[1:], known) for at in ranks],
     )

@@ -3,18 +3,215 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import queue
+import signal
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from holdfast import tune
 from holdfast.experiment.control import run as run_module
+from holdfast.experiment.control.controller import Controller, ControllerParts
+from holdfast.experiment.control.machine_resources import MachineResources
+from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.services import Ending, Working
+from holdfast.experiment.control.watch import StopSignals
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.experiment.workers.pool import WorkerPool
+from holdfast.experiment.workers.shared_capacity import SharedCapacity
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.machine import Machine
+from holdfast.syncer.uploader.lock import ExperimentLock, LockLost
+from holdfast.trial.trial import CheckpointUploadMode, Trial, TrialSpec
+
+LONG_S = 300.0
+
+
+def a_run() -> Run:
+    plan: Any = SimpleNamespace(machine=Machine(), engine=None)
+    return Run(plan)
+
+
+def test_a_message_and_a_line_end_a_rest_also_if_they_came_before_it() -> None:
+    run = a_run()
+    run.tell("look out")
+    run.tell("again")
+    assert run.wait_for_news(0.0, LONG_S, LONG_S)
+    threading.Timer(0.01, run.tell, ["look out"]).start()
+    assert run.wait_for_news(0.0, LONG_S, LONG_S)
+
+
+def test_a_signal_ends_a_rest() -> None:
+    run = a_run()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with StopSignals(caught=run.ring) as signals:
+            threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGINT]).start()
+            assert run.wait_for_news(0.0, LONG_S, LONG_S)
+            assert signals.take() == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_report_is_news_only_after_the_rest_and_a_new_status_at_once() -> None:
+    run = a_run()
+    run._on_change(is_of_status=False)
+    assert run._bell.empty()
+    run.machine.now = 7.0
+    assert not run.wait_for_news(0.0, 0.0, LONG_S)  # an event since the look at 0.0
+
+    class Bell:
+        """A report comes when the quiet has begun."""
+
+        def __init__(self) -> None:
+            self.waits: list[float] = []
+
+        def empty(self) -> bool:
+            return True
+
+        def get(self, timeout: float) -> None:
+            self.waits.append(timeout)
+            if len(self.waits) == 2:
+                run._on_change(is_of_status=False)
+            else:
+                raise queue.Empty
+
+        def put(self, _: None) -> None:
+            self.waits.append(-1.0)
+
+    bell: Any = Bell()
+    run._bell = bell
+    assert run.wait_for_news(7.0, 1.0, 2.0)
+    assert bell.waits == [1.0, 2.0, -1.0]
+    run._on_change(is_of_status=True)
+    assert bell.waits[-1] == -1.0
+    assert len(bell.waits) == 4
+
+
+def test_the_end_of_the_run_ends_a_rest() -> None:
+    run = a_run()
+    run.done.set()
+    run.ring()
+    assert run.wait_for_news(0.0, LONG_S, LONG_S)
+
+
+def trains(config: dict[str, Any]) -> None:
+    folder = Path(tune.staging_directory())
+    (folder / "model").write_text("weights")
+    checkpoint = tune.Checkpoint.from_directory(folder)
+    tune.report({"loss": 1.0}, checkpoint=checkpoint, checkpoint_upload_mode=config["mode"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (CheckpointUploadMode.ASYNC, ["answered", "opened"]),
+        (CheckpointUploadMode.SYNC, ["opened", "answered"]),
+    ],
+)
+def test_a_report_is_answered_before_the_uploader_starts_unless_it_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any, expected: list[str]
+) -> None:
+    order: list[str] = []
+    reply, uploads = WorkerPool.reply, Controller._uploads
+
+    def answer(pool: WorkerPool, *arguments: Any) -> None:
+        order.append("answered")
+        reply(pool, *arguments)
+
+    def opened(controller: Controller) -> Any:
+        if controller.uploads is None:
+            order.append("opened")
+        return uploads(controller)
+
+    monkeypatch.setattr(WorkerPool, "reply", answer)
+    monkeypatch.setattr(Controller, "_uploads", opened)
+    tune.Tuner(
+        trains,
+        param_space={"mode": mode},
+        run_config=tune.RunConfig(storage_path=str(tmp_path), name="run", verbose=0),
+    ).fit()
+    assert order == expected
+
+
+class FakeUploads:
+    """Records the trials whose superseded checkpoints it must remove."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def discard_superseded(self, trial: Trial, kept: Collection[int]) -> None:
+        self.removed.append(trial.trial_id)
+
+
+def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> Controller:
+    """A controller with a trial whose only checkpoint is superseded."""
+    spec = TrialSpec(trial_id="t_0", index=0, name="t_0", dirname="d", config={})
+    machine = Machine()
+    machine.trials["t_0"] = Trial(spec=spec, next_checkpoint=1)
+    idle: Any = SimpleNamespace(report_to=lambda fail: None)
+    plan: Any = SimpleNamespace(
+        machine=machine,
+        layout=Layout(folder),
+        settings=Settings(local_dir=folder),
+        host_resources=MachineResources(total={"CPU": 1}, gpu_names=()),
+        job=SimpleNamespace(group=None),
+        proposer=idle,
+        stopper=None,
+        lock=lock,
+        engine=None,
+        scheduler_calls=None,
+    )
+    return Controller(
+        plan,
+        ControllerParts(
+            tasks=RunTasks(),
+            launcher=idle,
+            capacity=SharedCapacity({"CPU": 1}),
+            journal_writer=idle,
+            callbacks=idle,
+            open_uploads=lambda controller: cast(Uploads, uploads),
+            tell=lambda text, level: None,
+            show_line=lambda *line: None,
+            on_retry=lambda retry: None,
+        ),
+    )
+
+
+def test_a_run_begins_no_thread_once_its_lock_is_lost(tmp_path: Path) -> None:
+    lock = ExperimentLock(tmp_path / ".lock")
+    run = Run(cast(RunPlan, SimpleNamespace(machine=Machine(), lock=lock, engine=None)))
+    (tmp_path / ".lock").unlink()
+    with pytest.raises(LockLost, match="it was removed"):
+        run.start()
+    lock.release()
+
+
+def test_a_controller_has_nothing_removed_once_its_lock_is_lost_and_ends(tmp_path: Path) -> None:
+    lock, uploads = ExperimentLock(tmp_path / ".lock"), FakeUploads()
+
+    async def remove() -> Controller:
+        controller = controller_of(tmp_path, lock, uploads)
+        controller.remove_superseded()
+        assert uploads.removed == ["t_0"]
+        (tmp_path / ".lock").unlink()
+        controller.remove_superseded()
+        controller.close()
+        return controller
+
+    controller = asyncio.run(remove())
+    assert uploads.removed == ["t_0"]
+    assert controller.has_lost_ownership
+    assert "it was removed" in str(controller.fault)
+    lock.release()
 
 
 class BareRun(Run):

@@ -12,18 +12,46 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.control.proposer import Naming, Proposer
-from holdfast.experiment.control.user_code import SearchThread
-from holdfast.experiment.control.user_threads import Change
+from holdfast.experiment.control.user_code import SearchThread, pausing_of
+from holdfast.experiment.control.user_threads import Change, others_moved
 from holdfast.experiment.records.rows import newest_row
-from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, Suggested
+from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, SearchEnded, Suggested
+from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
 from holdfast.scheduler.searchers.searcher import Searcher
+from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.events import Reported
 from holdfast.trial.resources import ONE_CPU
 from holdfast.trial.search_space.spaces import combined
 from holdfast.trial.trial import Status, Trial, evolve
 from holdfast.trial.values import Ref
 from tests.rig.free_tasks import free_tasks
+
+
+def test_trials_that_another_one_resumes_or_stops_are_reported_with_their_former_state() -> None:
+    run = Rehearsal(
+        capacity={"CPU": 3.0},
+        policy=HyperBandScheduler(max_t=3, metric="loss", mode="min"),
+        scheduler="HyperBandScheduler",
+    )
+    for index in range(3):
+        run.suggest()
+        run.start(f"t{index}")
+    run.handle(SearchEnded())
+    running = run.trial("t0")
+    run.report("t0", {"loss": 1.0}, checkpoint=True)
+    assert pausing_of(running, run.trial("t0")) == "on_pause"
+    assert others_moved(run.machine, "t0") == []
+    run.ends("t0")
+    run.report("t1", {"loss": 2.0}, checkpoint=True)
+    run.report("t2", {"loss": 3.0}, checkpoint=True)
+    told = {
+        after.trial_id: (event, before and pausing_of(before, after), after.status.is_final)
+        for event, before, after in others_moved(run.machine, "t2")
+        if after is not None
+    }
+    assert told == {"t0": (None, "on_unpause", False), "t1": (None, "", True)}
+
 
 SPEC = ExperimentSpec(experiment_id="e", run="run", trainable="train", seed=1, num_samples=-1)
 

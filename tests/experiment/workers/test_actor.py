@@ -3,26 +3,201 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from holdfast.experiment.worker.job import Assignment, Machine
-from holdfast.experiment.workers.actor import TrialActor
+from holdfast.experiment.workers import worker_messages
+from holdfast.experiment.workers.actor import (
+    AttemptUsage,
+    GroupTimer,
+    HangTimer,
+    TrialActor,
+    amount_of,
+)
 from holdfast.experiment.workers.hosts import WorkerTimeouts
+from holdfast.experiment.workers.worker_messages import AttemptOver, AttemptRaised, WorkerReport
+from holdfast.late import LATE_S
 from holdfast.runtime import process_control
 from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Launcher, Listener
 from holdfast.runtime.process_exits import Watched
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import Event, Exited, Raised
-from holdfast.trial.errors import ProcessFailureKind
-from holdfast.trial.events import Reported, Returned, Started
+from holdfast.trial.errors import Failure, ProcessFailureKind
+from holdfast.trial.events import Measured, Reported, Returned, Started
+from holdfast.trial.trial import CheckpointRecord, CheckpointUploadMode
 from tests.rig.jumping_clock import JumpingClock
 
+CHECKPOINT = CheckpointRecord(
+    index=3, iteration=7, attempt=1, files=2, size_bytes=4096, upload=CheckpointUploadMode.SYNC
+)
+FAILURE = Failure(kind="user", type_name="ValueError", message="bad", traceback="...", pid=41)
+MESSAGES: list[list[Any]] = [
+    ["started", 1, 41, "host", "127.0.0.1"],
+    ["report", 1, 7, {"loss": 0.25, "net": {"depth": [1, 2]}}, 1.7e9, 0.5, 3.5, None],
+    ["report", 1, 7, {"loss": 0.25}, 1.7e9, 0.5, 3.5, asdict(CHECKPOINT)],
+    ["saved", 1, asdict(CHECKPOINT)],
+    ["log", "stdout", "one\ntwo"],
+    ["returned", 1],
+    ["stopped", 1],
+    ["preempted", 1],
+    ["unfit", 1],
+    ["raised", 1, asdict(FAILURE)],
+]
+ODD: list[Any] = [
+    *(None, True, -1, 1 << 70, 1e308, math.nan, math.inf, "", "\x1b[2J", b"x"),
+    *([], [1], [[]], {}, {"x": 1}, {1: 1}, {"x": object()}),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message[0])
+def test_a_message_has_its_fields_in_order(message: list[Any]) -> None:
+    said = worker_messages.MESSAGES.read(message)
+    first, second, *_ = (getattr(said, name) for name in type(said).__dataclass_fields__)
+    assert [first, second] == message[:2]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message[0])
+def test_whatever_stands_in_a_field_it_is_read_or_refused(message: list[Any]) -> None:
+    for at in range(1, len(message)):
+        for odd in ODD:
+            with suppress(ValueError):
+                worker_messages.MESSAGES.read([*message[:at], odd, *message[at + 1 :]])
+    for other in (message[:-1], [*message, 1]):
+        with pytest.raises(ValueError, match="must be a list of"):
+            worker_messages.MESSAGES.read(other)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "told"),
+    [
+        (1, "1", "attempt must be a whole number"),
+        (2, -1, "iteration must be a whole number from 0"),
+        (3, [1], "metrics must be a dict"),
+        (3, {1: 2}, "a key of metrics must be text"),
+        (4, math.nan, "timestamp must be a number from 0"),
+        (4, 1e300, "timestamp must be a number from 0"),
+        (5, -0.5, "time_this_iter_s must be a number from 0"),
+        (6, math.inf, "time_total_s must be a number from 0"),
+        (7, 5, "CheckpointRecord must be a table"),
+        (7, asdict(CHECKPOINT) | {"upload": "LATER"}, "upload must be one of ASYNC, SYNC"),
+        (7, asdict(CHECKPOINT) | {"files": -1}, "files must be a whole number"),
+        (7, {"index": 3}, "CheckpointRecord: iteration is missing"),
+    ],
+)
+def test_what_no_worker_reports_is_refused_by_the_name_of_its_field(
+    at: int, value: Any, told: str
+) -> None:
+    message = [*MESSAGES[1]]
+    message[at] = value
+    with pytest.raises(ValueError, match=told):
+        worker_messages.MESSAGES.read(message)
+
+
+@pytest.mark.parametrize("name", ["retired", "", "Report"])
+def test_a_message_of_another_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="unknown"):
+        worker_messages.MESSAGES.read([name, 1])
+
+
+@pytest.mark.parametrize("kind", ["lost", "memory", "stopper", "checkpoint", "gone", None])
+def test_a_worker_tells_only_of_failures_of_code(kind: Any) -> None:
+    with pytest.raises(ValueError, match="kind must be one of user, setup"):
+        worker_messages.MESSAGES.read(["raised", 1, asdict(FAILURE) | {"kind": kind}])
+
+
+def test_a_stream_is_one_of_two() -> None:
+    with pytest.raises(ValueError, match="stream must be one of stdout, stderr, not 'stdin'"):
+        worker_messages.MESSAGES.read(["log", "stdin", "x"])
+
+
+def test_the_controllers_pid_and_node_count_and_long_text_is_shortened() -> None:
+    plain = asdict(FAILURE) | {"pid": -7, "node": ["mine"], "message": "x" * 1_000_000}
+    said = worker_messages.MESSAGES.read(["raised", 1, plain])
+    assert isinstance(said, AttemptRaised)
+    known = worker_messages.failure(said.failure, pid=99, node="a")
+    assert (known.pid, known.node) == (99, "a")
+    assert len(known.message) < 1 << 17
+    assert replace(known, message="bad", pid=41, node="") == FAILURE
+
+
+def test_what_only_the_controller_says_of_a_checkpoint_is_not_taken_from_a_worker() -> None:
+    plain = asdict(CHECKPOINT) | {"score": 9.0, "committed": True}
+    said = worker_messages.MESSAGES.read(["report", 1, 7, {}, 1.7e9, 0.5, 3.5, plain])
+    assert isinstance(said, WorkerReport)
+    assert said.checkpoint is not None
+    assert (
+        worker_messages.record(said.checkpoint, attempt=1, iteration=7, least_index=3)
+        == CHECKPOINT
+    )
+
+
+@pytest.mark.parametrize(
+    ("expected", "told"),
+    [
+        ({"attempt": 2}, "the checkpoint's attempt must be 2, not 1"),
+        ({"iteration": 8}, "the checkpoint's iteration must be 8, not 7"),
+        ({"least_index": 4}, "index must be from 4 to 100004, not 3"),
+    ],
+)
+def test_a_checkpoint_of_another_report_is_refused(expected: dict[str, Any], told: str) -> None:
+    report: dict[str, Any] = {"attempt": 1, "iteration": 7, "least_index": 3}
+    with pytest.raises(ValueError, match=told):
+        worker_messages.record(CHECKPOINT, **report | expected)
+
+
+def test_an_end_says_how() -> None:
+    assert worker_messages.MESSAGES.read(["preempted", 2]) == AttemptOver(
+        name="preempted", attempt=2
+    )
+
+
 pytestmark = pytest.mark.anyio
+
+TIMEOUT_S = 5.0
+
+
+def hang_timer(on_end: Callable[[], None]) -> None:
+    HangTimer(TIMEOUT_S, on_end).begin()
+
+
+def group_timer(on_end: Callable[[], None]) -> None:
+    GroupTimer().arm(TIMEOUT_S, on_end)
+
+
+@pytest.mark.parametrize("begin", [hang_timer, group_timer])
+async def test_the_time_in_which_the_controller_was_suspended_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, begin: Callable[[Callable[[], None]], None]
+) -> None:
+    clock, ended = JumpingClock(monkeypatch), asyncio.Event()
+    begin(ended.set)
+    await clock.jump(TIMEOUT_S + 2 * LATE_S)
+    assert not ended.is_set()
+    await clock.jump(TIMEOUT_S / 2)
+    assert not ended.is_set()
+    await clock.jump(TIMEOUT_S / 2)
+    assert ended.is_set()
+
+
+async def test_a_report_that_was_not_read_while_the_controller_was_suspended_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, ended = JumpingClock(monkeypatch), asyncio.Event()
+    timer = HangTimer(TIMEOUT_S, ended.set)
+    timer.begin()
+    await clock.jump(TIMEOUT_S + 2 * LATE_S)
+    timer.end()
+    await clock.jump(TIMEOUT_S)
+    assert not ended.is_set()
+
 
 STARTED = ["started", 1, 41, "host", "127.0.0.1"]
 
@@ -521,3 +696,52 @@ async def test_another_worker_that_cannot_be_started_fails_the_trial(
     assert "too large a number" in raised.failure.message
     assert isinstance(exited, Exited)
     assert (exited.trial_id, exited.cause) == ("t1", "never started")
+
+
+BUNDLES = [{"CPU": 1, "memory": 5.0}, {"GPU": 2, "memory": 7.0}]
+
+
+def used(wall_s: float, **other: Any) -> Used:
+    return Used(wall_s=wall_s, **{"cpu_s": wall_s / 2, "memory_bytes": 10, **other})
+
+
+def test_the_journal_gets_the_first_samples_soon_and_then_one_a_minute() -> None:
+    usage = AttemptUsage(is_rank=False)
+    usage.begin(is_reused=False)
+    posted = [
+        at for at in range(5, 305, 5) if usage.so_far(assignment(), used(float(at))) is not None
+    ]
+    assert posted == [5, 10, 20, 40, 80, 140, 200, 260]
+
+
+def test_the_gpus_that_an_attempt_holds_count_for_as_long_as_it_has_them() -> None:
+    usage = AttemptUsage(is_rank=False)
+    measured = usage.at_end(assignment(bundles=BUNDLES), used(9.0, gpu_utilisation=0.5))
+    assert isinstance(measured, Measured)
+    assert (measured.usage.gpu_s, measured.usage.gpu_utilisation) == (18.0, 0.5)
+
+
+def test_an_attempt_in_a_reused_process_has_used_the_part_since_it_began() -> None:
+    usage = AttemptUsage(is_rank=False)
+    usage.begin(is_reused=False)
+    usage.so_far(assignment("first"), used(20.0))
+    usage.begin(is_reused=True)
+    assert usage.at_end(assignment("second")) is None  # no sample since
+    usage.so_far(assignment("second"), used(26.0))
+    measured = usage.at_end(assignment("second"), used(30.0))
+    assert measured is not None
+    assert (measured.trial_id, measured.usage.wall_s, measured.usage.cpu_s) == ("second", 10, 5)
+
+
+def test_what_is_known_at_the_exit_is_not_replaced_by_an_earlier_sample() -> None:
+    usage = AttemptUsage(is_rank=False)
+    usage.begin(is_reused=False)
+    usage.so_far(assignment(), used(5.0))
+    assert usage.at_end(assignment(), used(6.0)) is not None
+    assert usage.at_end(assignment()) is None
+
+
+def test_a_rank_has_its_own_bundle_and_a_single_worker_all() -> None:
+    assert amount_of(assignment(bundles=BUNDLES), "memory", is_rank=False) == 12
+    assert amount_of(assignment(bundles=BUNDLES), "memory", is_rank=True) == 7
+    assert amount_of(assignment(bundles=BUNDLES), "GPU", is_rank=True) == 2

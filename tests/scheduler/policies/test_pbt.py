@@ -1,23 +1,392 @@
 """Population based training against its definition, recomputed from all reports."""
 
+import json
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.effects import Warn
-from holdfast.scheduler.policies.pbt import PopulationBasedTraining
-from holdfast.scheduler.policy import CloneTrial, Decision, SaveTrial
+from holdfast.scheduler.effects import Launch, Warn
+from holdfast.scheduler.events import CheckpointLost, ExperimentSpec, TrialStopOrdered
+from holdfast.scheduler.policies import members
+from holdfast.scheduler.policies.goal import Chance
+from holdfast.scheduler.policies.members import Member, Ranking
+from holdfast.scheduler.policies.pbt import PopulationBasedTraining, ScheduleReplay, schedule_of
+from holdfast.scheduler.policies.population import Proposal, explore, fill, mutations_of
+from holdfast.scheduler.policy import CloneTrial, Decision, Observation, SaveTrial, View
 from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
 from holdfast.simulate import simulate
+from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import TuneConfig
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.space import choice, grid_search, loguniform, uniform
-from holdfast.trial.trial import Status
+from holdfast.trial.space import (
+    choice,
+    grid_search,
+    loguniform,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
+from holdfast.trial.trial import Status, Trial
 from holdfast.tune.search.bohb import TuneBOHB
 from tests.scheduler.policies.population import Play
+
+SCORES = st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0])
+
+
+@given(st.lists(st.tuples(st.booleans(), SCORES, st.integers(0, 60)), max_size=120))
+def test_its_places_are_those_of_a_sorted_list(changes: list[tuple[bool, float, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(members, "_MOST", 4)
+        ranked, known = Ranking(), list[members.Standing]()
+        for adds, score, number in changes:
+            item = (score, number)
+            if item in known:
+                ranked.remove(item)
+                known.remove(item)
+            elif adds:
+                ranked.add(item)
+                known = sorted([*known, item])
+            assert list(ranked) == [ranked[place] for place in range(len(ranked))] == known
+            assert ranked.count_below(item) == sum(one < item for one in known)
+
+
+class SortedEachTime:
+    """The members as the definition has them: each question sorts all trials as they are now."""
+
+    def __init__(self, quantile: float, *, synch: bool) -> None:
+        self.quantile, self.synch = quantile, synch
+        self.members: dict[str, Member] = {}
+        self.trials: Mapping[str, Trial] = {}
+
+    def __getitem__(self, trial_id: str) -> Member:
+        return self.members[trial_id]
+
+    def add(self, trial: Trial) -> None:
+        self.members[trial.trial_id] = Member(number=len(self.members))
+
+    def update(self, trial: Trial) -> None:
+        pass
+
+    def rank(self, trial: Trial) -> tuple[bool, bool]:
+        worst, best = self.extremes()
+        return trial.trial_id in worst, trial.trial_id in best
+
+    def follow(self, before: Trial, trial: Trial) -> None:
+        pass
+
+    def extremes(self) -> tuple[list[str], list[str]]:
+        scores = {
+            trial_id: member.score
+            for trial_id, member in self.members.items()
+            if member.score is not None and not self.trials[trial_id].status.is_final
+        }
+        order = sorted(scores, key=scores.__getitem__)
+        count = min(math.ceil(len(order) * self.quantile), len(order) // 2)
+        return order[:count], order[len(order) - count :]
+
+    @property
+    def worst(self) -> list[str]:
+        return self.extremes()[0]
+
+    def sources(self) -> list[str]:
+        return [one for one in self.extremes()[1] if self.can_be_cloned(one)]
+
+    @property
+    def best_sources(self) -> int:
+        return len(self.sources())
+
+    def best_source(self, number: int) -> str:
+        return self.sources()[number]
+
+    def can_be_cloned(self, trial_id: str) -> bool:
+        member, trial = self.members[trial_id], self.trials[trial_id]
+        newest = trial.newest_checkpoint
+        if newest is None or trial.origin is not None or member.score == -math.inf:
+            return False
+        return self.synch or newest.iteration >= member.good_from
+
+    def paused(self, most: int | None = None) -> list[str]:
+        several = [one for one in self.members if self.trials[one].status is Status.PAUSED]
+        return sorted(several, key=lambda one: self.members[one].time)[:most]
+
+
+class Defined(PopulationBasedTraining):
+    """Population based training over members that are sorted each time."""
+
+    def begun(self, spec: ExperimentSpec) -> Self:
+        fresh = super().begun(spec)
+        fresh._members = SortedEachTime(self._quantile, synch=self._synch)  # type: ignore[assignment]
+        return fresh
+
+    def decide(self, view: View, event: Observation) -> list[Decision]:
+        self._members.trials = view.trials  # type: ignore[attr-defined]
+        return list(super().decide(view, event))
+
+
+Defined.__name__ = PopulationBasedTraining.__name__  # it is in messages
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["report"] * 12 + ["wait", "fail", "end", "stop", "lose", "crash"]),
+        st.integers(0, 7),
+        st.integers(0, 5) | st.just(math.inf),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+@settings(max_examples=20)
+@given(STEPS, st.sampled_from([3, 8]), st.sampled_from([8, 99, 0]), st.sampled_from([0.25, 0.5]))
+def test_a_population_decides_as_if_it_sorted_all_trials_at_each_comparison(
+    steps: list[tuple[str, int, float]], room: int, samples: int, fraction: float
+) -> None:
+    """`samples`: the search ends with the last trial, or later; 0: they all change together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(members, "_MOST", 3)
+        plays = [
+            Play(
+                kind(
+                    time_attr="training_iteration",
+                    perturbation_interval=1,
+                    quantile_fraction=fraction,
+                    hyperparam_mutations={"lr": uniform(0.001, 2.0)},
+                    synch=not samples,
+                ),
+                size=8,
+                room=room,
+                num_samples=samples or 8,
+            )
+            for kind in (PopulationBasedTraining, Defined)
+        ]
+        for step, which, loss in steps:
+            for play in plays:
+                take(play, step, which, loss)
+            ours, defined = plays
+            assert ours.decided == defined.decided
+
+
+def take(play: Play, step: str, which: int, loss: float) -> None:
+    """One step of trial number `which` of those that run."""
+    run, running = play.run, play.running()
+    if step == "crash":
+        play.crash()
+    elif running:
+        trial_id = running[which % len(running)]
+        follow = play._follow
+        match step:
+            case "report" | "wait":
+                play.report(trial_id, loss)
+            case "fail":
+                follow(run.fails(trial_id))
+            case "end":
+                follow(run.returns(trial_id))
+            case "stop":
+                follow(run.handle(TrialStopOrdered(trial_id=trial_id, by="ann")))
+            case "lose" if checkpoints := run.trial(trial_id).checkpoints:
+                lost = checkpoints[-1].index
+                event = CheckpointLost(trial_id=trial_id, index=lost, reason="gone", in_run=True)
+                follow(run.handle(event))
+    if step != "wait":
+        play.settle()
+
+
+def test_a_member_that_no_report_has_compared_is_neither_among_the_best_nor_the_worst() -> None:
+    play: Any = Play(PopulationBasedTraining(
+        time_attr="training_iteration", perturbation_interval=1,
+        hyperparam_mutations={"lr": uniform(0.001, 2.0)},
+    ), size=4)  # fmt: skip
+    members = play.run.machine.policy._members
+    play.step("t0", 1.0)
+    assert (members.worst, members.best_sources) == ([], 0)
+    play.step("t1", 2.0)
+    assert members.worst == ["t1"]
+    assert [members.best_source(number) for number in range(members.best_sources)] == ["t0"]
+
+
+def line(tag: str, source: str, iteration: int, at: int, before: float, after: float) -> str:
+    return json.dumps([tag, source, iteration, at, {"lr": before}, {"lr": after}]) + "\n"
+
+
+LOG = line("1_a", "2_b", 3, 4, 0.1, 0.2) + line("0_c", "1_a", 9, 8, 0.2, 0.3)
+
+
+def test_the_schedule_goes_through_those_that_the_trial_took_over_from() -> None:
+    schedule = schedule_of(LOG)
+    assert schedule.first == {"lr": 0.1}
+    assert schedule.changes == ((4, {"lr": 0.2}), (8, {"lr": 0.3}))
+    assert ScheduleReplay(schedule).config == {"lr": 0.1}
+
+
+def test_what_was_overwritten_by_a_later_takeover_does_not_count() -> None:
+    """Ray leaves the earlier history of a trial in its file."""
+    schedule = schedule_of(line("0_c", "3_d", 2, 2, 0.7, 0.8) + LOG)
+    assert schedule.first == {"lr": 0.1}
+    assert len(schedule.changes) == 2
+
+
+@pytest.mark.parametrize("log", ["", "\n", "{}", "[1, 2]", "no json", '["a", "b", 1, 2, 3, {}]'])
+def test_what_is_not_a_log_is_refused(log: str) -> None:
+    with pytest.raises(ValueError, match=r"log of a trial's policy|Expecting value"):
+        schedule_of(log)
+
+
+def replayed(**spec: Any) -> Rehearsal:
+    run = Rehearsal(policy=ScheduleReplay(schedule_of(LOG)), scheduler="Replay", **spec)
+    run.suggest()
+    run.start("t0")
+    return run
+
+
+def at(run: Rehearsal, iteration: int) -> float:
+    """The config with which the trial trains after this iteration."""
+    while run.trial("t0").iteration < iteration:
+        run.report("t0", {"loss": 1.0}, checkpoint=True)
+        if run.trial("t0").status is not Status.RUNNING:
+            (launch,) = [e for e in run.ends("t0") if isinstance(e, Launch)]
+            assert launch.checkpoint is not None
+            run.start("t0")
+    return float(run.trial("t0").config["lr"])
+
+
+def test_each_config_begins_where_it_began_in_the_population() -> None:
+    run = replayed()
+    assert [at(run, iteration) for iteration in (0, 3, 4, 7, 8, 12)] == [
+        *(0.1, 0.1),
+        *(0.2, 0.2),
+        *(0.3, 0.3),
+    ]
+
+
+def test_a_crash_changes_nothing_about_the_schedule() -> None:
+    run = replayed()
+    at(run, 5)
+    run.crash()
+    run.resume()
+    run.start("t0")
+    assert [at(run, iteration) for iteration in (5, 7, 8)] == [0.2, 0.2, 0.3]
+
+
+def test_a_second_trial_ends_the_run() -> None:
+    run = replayed()
+    run.suggest()
+    assert run.machine.ending is not None
+    assert "num_samples=1" in run.machine.ending.message
+
+
+def explored(
+    mutations: dict[str, Any], config: dict[str, Any], *, resample: float, times: int = 40
+) -> list[Mapping[str, Any]]:
+    made = mutations_of(mutations)
+    return [
+        explore(
+            config, made, Chance(f"{n}"), resample_probability=resample, factors=(1.2, 0.8)
+        ).config
+        for n in range(times)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mutation", "value", "near"),
+    [
+        (uniform(0.1, 2.0), 1.0, {1.2, 0.8}),
+        (uniform(0.1, 2.0), 1.9, {2.0, 1.9 * 0.8}),
+        (uniform(0.1, 2.0), 50.0, {2.0}),
+        (uniform(0.1, 20.0), 10, {12.0, 8.0}),
+        (quniform(0.0, 0.5, 0.1), 0.3, {0.4, 0.2}),
+        (randn(0.0, 1.0), -1.0, {-1.2, -0.8}),
+        (randint(1, 9), 4, {5, 3}),
+        (randint(1, 9), 8, {8, 6}),
+        (randint(1, 9), 1, {2, 1}),
+        (["relu", "tanh", "elu"], "tanh", {"relu", "elu"}),
+        (["relu", "tanh", "elu"], "elu", {"tanh", "elu"}),
+        ((16, 32, 64), 32, {16, 64}),
+        (choice(["sgd", "adam", "lion"]), "adam", {"sgd", "lion"}),
+        (lambda: 0, 10, {12, 8}),
+        (lambda: 0, 4, {5, 3}),
+        (lambda: 0.0, 10.0, {12.0, 8.0}),
+    ],
+)
+def test_a_value_moves_a_little_and_stays_in_its_domain(
+    mutation: Any, value: Any, near: set[Any]
+) -> None:
+    found = [one["x"] for one in explored({"x": mutation}, {"x": value}, resample=0.0)]
+    assert set(found) == near
+    assert {type(one) for one in found} == {type(one) for one in near}
+
+
+@pytest.mark.parametrize("value", ["gelu", None, math.nan])
+def test_what_has_no_neighbours_is_drawn_again(value: Any) -> None:
+    mutations = {"act": ["relu", "tanh"], "lr": uniform(0, 1)}
+    found = explored(mutations, {"act": value, "lr": value}, resample=0.0)
+    assert {one["act"] for one in found} == {"relu", "tanh"}
+    assert all(0 <= one["lr"] <= 1 for one in found)
+
+
+def test_what_is_drawn_again_lies_in_its_domain() -> None:
+    mutations = {"lr": loguniform(1e-4, 1e-1), "nested": choice([uniform(0, 1), "off"])}
+    found = explored(mutations, {"lr": 7.0, "nested": 0.5}, resample=1.0)
+    assert all(1e-4 <= one["lr"] <= 1e-1 for one in found)
+    assert len({one["lr"] for one in found}) == len(found)
+    assert "off" in {one["nested"] for one in found}
+
+
+def test_one_of_two_values_is_drawn_again_as_often_as_configured() -> None:
+    found = explored({"x": uniform(0, 2)}, {"x": 1.0}, resample=0.25, times=400)
+    assert 70 <= sum(one["x"] not in (1.2, 0.8) for one in found) <= 130
+
+
+def test_nested_parameters_change_and_their_neighbours_stay() -> None:
+    config = {"net": {"width": 8, "act": "relu"}, "lr": 1.0}
+    found = explored({"net": {"width": [4, 8, 16]}}, config, resample=0.0)
+    assert {one["net"]["width"] for one in found} == {4, 16}
+    assert all(one["net"]["act"] == "relu" and one["lr"] == 1.0 for one in found)
+    assert config == {"net": {"width": 8, "act": "relu"}, "lr": 1.0}
+
+
+def test_what_a_config_lacks_is_filled_and_the_users_functions_are_left_to_be_asked() -> None:
+    mutations = mutations_of({"lr": uniform(0, 1), "net": {"width": lambda: 3, "act": ["a"]}})
+    filled = fill({"lr": 5.0}, mutations, Chance("0"))
+    assert filled.config == {"lr": 5.0, "net": {"act": "a"}}
+    assert filled.asked == {"functions": ["net/width"]}
+
+
+@pytest.mark.parametrize("config", [{"net": "none"}, {"net": None}, {"net": {"cell": 3}}])
+def test_what_stands_inside_of_a_choice_is_given_only_to_a_config_that_has_chosen_it(
+    config: dict[str, Any],
+) -> None:
+    mutations = mutations_of({"net": {"cell": {"width": [4, 8], "act": lambda: "relu"}}})
+    assert fill(config, mutations, Chance("0")) == Proposal(config=config)
+    moved = explore(config, mutations, Chance("0"), resample_probability=0.5, factors=(1.2,))
+    assert moved == Proposal(config=config)
+
+
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [(lambda: 5, 5), (sample_from(lambda spec: spec.config.lr * 2), 2.0)],
+)
+def test_functions_of_the_users_are_asked_with_the_config_as_it_is(
+    function: Any, value: Any
+) -> None:
+    policy = PopulationBasedTraining(hyperparam_mutations={"x": function})
+    policy._mutations = mutations_of({"x": function})
+    asked = {"config": {"lr": 1.0}, "asked": {"functions": ["x"]}, "source": ""}
+    assert policy.answer(asked)["config"] == {"lr": 1.0, "x": value}
+
+
+def test_a_value_that_is_not_plain_data_is_refused_by_the_name_of_its_parameter() -> None:
+    policy = PopulationBasedTraining(hyperparam_mutations={"net": {"act": lambda: math.sin}})
+    policy._mutations = mutations_of({"net": {"act": lambda: math.sin}})
+    asked = {"config": {}, "asked": {"functions": ["net/act"]}, "source": ""}
+    with pytest.raises(InvalidConfig, match="net/act became <built-in function sin>"):
+        policy.answer(asked)
+
 
 LR = {"lr": uniform(0.001, 2.0)}
 

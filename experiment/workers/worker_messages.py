@@ -1,7 +1,7 @@
 """The messages of a worker as types, checked before they become facts in the journal.
 
 A worker runs the user's code, which can write anything to its socket. `read`, the functions below
-and `AttemptClaims` raise ValueError, naming the field, for a message that no worker of holdfast
+and `AttemptMessages` raise ValueError, naming the field, for a message that no worker of holdfast
 sends. The caller then fails that one trial.
 """
 
@@ -262,7 +262,7 @@ def _ranks(value: object, ranks: int) -> list[int]:
     return value
 
 
-class AttemptClaims:
+class AttemptMessages:
     """One attempt, as its worker has told it so far. Each method raises ValueError for a claim
     that contradicts this."""
 
