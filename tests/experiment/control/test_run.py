@@ -164,7 +164,7 @@ def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> C
         settings=Settings(local_dir=folder),
         host_resources=MachineResources(total={"CPU": 1}, gpu_names=()),
         job=SimpleNamespace(group=None),
-        proposer=idle,
+        proposer=SimpleNamespace(searcher=None),
         stopper=None,
         lock=lock,
         engine=None,
