@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from holdfast.compat import ray_path
+from holdfast.runtime.connection import Link, end_if_silent
 from holdfast.runtime.engines.engine import LEAVES_IN_S
 from holdfast.runtime.errors import LaunchFailed, RuntimeFault, Unheard, WireError
 from holdfast.runtime.fleet.delivery import Delivered, InThread, at_once
@@ -29,7 +30,6 @@ from holdfast.runtime.fleet.facts import (
     memory_bytes,
 )
 from holdfast.runtime.fleet.handshake import Invited, StdioCall, TlsCall, python_version
-from holdfast.runtime.fleet.link import Link, end_if_silent
 from holdfast.runtime.launcher import ExitCause, Grant, WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.process_exits import StoppedWatch, Watched

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 from holdfast.late import LATE_S
+from holdfast.runtime.connection import LARGEST, Link, end_if_silent
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
 from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
 from holdfast.runtime.fleet import messages
@@ -28,7 +29,6 @@ from holdfast.runtime.fleet.facts import (
     host_name,
 )
 from holdfast.runtime.fleet.handshake import Admission, Ticket
-from holdfast.runtime.fleet.link import LARGEST, Link, end_if_silent
 from holdfast.runtime.fleet.messages import Hello, Unloadable
 from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Listener, short_cause
 from holdfast.runtime.process_exits import Watched

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.dataclass import dataclass
 from holdfast.forked import close_in_children
 from holdfast.names import shown
+from holdfast.runtime.connection import Link
 from holdfast.runtime.engines.engine import EngineFailed, Invitation, Pipe
 from holdfast.runtime.errors import RuntimeFault, WireError
 from holdfast.runtime.fleet.facts import LARGEST_BEFORE_HELLO, PROTOCOL, FleetSettings
-from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.messages import Hello, read_hello
 from holdfast.runtime.fleet.tls import Credentials, TlsCodec, tls_context
 from holdfast.runtime.tasks import TaskScope
@@ -44,7 +44,7 @@ MOST_NOISE = 1 << 16
 _SHOWN = 200
 
 
-class AgentBanner:
+class AgentPipeCodec:
     """The agent's end: begins with the line."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class AgentBanner:
         return data
 
 
-class AfterBanner(AgentBanner):
+class ControllerPipeCodec(AgentPipeCodec):
     """The controller's end: skips at most `MOST_NOISE` bytes before the line."""
 
     def __init__(self) -> None:
@@ -397,7 +397,7 @@ class Admission:
                 os.close(fd)
             return
         link = Link(
-            pipe.reads, pipe.writes, AfterBanner(), largest=LARGEST_BEFORE_HELLO, name=name
+            pipe.reads, pipe.writes, ControllerPipeCodec(), largest=LARGEST_BEFORE_HELLO, name=name
         )
         self._greeting.receive(link, self._settings.pipe_hello_s, name)
 
@@ -446,7 +446,7 @@ class Admission:
 
     def _turn_away(self, link: Link, reason: str) -> None:
         self.turned_away += 1
-        if isinstance(link.codec, AfterBanner):
+        if isinstance(link.codec, ControllerPipeCodec):
             self._miss(link.name, reason)
         elif self.turned_away == 1:
             reason = reason or "it closed the connection before its hello"
@@ -540,7 +540,7 @@ class StdioCall:
 
     def link(self) -> Link:
         """Call it on the loop."""
-        return Link(self._reads, self._writes, AgentBanner(), name=_CONTROLLER)
+        return Link(self._reads, self._writes, AgentPipeCodec(), name=_CONTROLLER)
 
 
 class TlsCall:

@@ -1,15 +1,22 @@
-"""The controller's end of a connection, over real socket pairs and a real loop."""
+"""The contract of connections on the loop: plain ones between processes of a machine, and those
+between controller and agent over pipes and TLS. All use real descriptors."""
+
+from __future__ import annotations
 
 import array
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from holdfast.runtime.connection import Connection
+from holdfast.runtime.connection import Connection, Link, end_if_silent
 from holdfast.runtime.errors import WireError
+from holdfast.runtime.fleet.authority import Authority
+from holdfast.runtime.fleet.handshake import AgentPipeCodec, ControllerPipeCodec
+from holdfast.runtime.fleet.tls import TlsCodec, tls_context
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Decoder, Message, encode
 from tests.rig.workers.processes import PATIENCE_S, count_fds
@@ -17,22 +24,22 @@ from tests.rig.workers.processes import PATIENCE_S, count_fds
 pytestmark = pytest.mark.anyio
 
 LARGE = ["large", bytes(range(256)) * 40_000]
+LARGEST = 1 << 24
 
 
-class Ends:
-    """A connection, its messages, and the bare socket at its other end."""
+class End:
+    """One end, its messages and its end."""
 
     def __init__(self) -> None:
-        ours, self.other = socket.socketpair()
+        self.link: Connection | Link
         self.messages: asyncio.Queue[Message] = asyncio.Queue()
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.link = Connection(ours, self.on_message, self.closed.set_result, largest=1 << 26)
 
     def on_message(self, message: Message) -> None:
+        if message == ["not of ours"]:
+            raise WireError("not of ours")
         if message == ["close"]:
             self.link.close()
-        elif message == ["no message of ours"]:
-            raise WireError("not of ours")
         self.messages.put_nowait(message)
 
     async def message(self) -> Message:
@@ -43,155 +50,245 @@ class Ends:
         async with asyncio.timeout(PATIENCE_S):
             return await asyncio.shield(self.closed)
 
-    def write(self, *messages: Message) -> None:
-        self.other.sendall(b"".join(map(encode, messages)))
 
-    async def read(self) -> Message | None:
-        """The next message at the other end, read in a thread as a worker would."""
-        channel = Channel(self.other.fileno())
-        return await asyncio.to_thread(channel.receive)
+class PlainEnd(End):
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
+        self.link = Connection(sock, self.on_message, self.closed.set_result, largest=LARGEST)
+
+
+class LinkEnd(End):
+    link: Link
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self.link = link
+        link.begin(self.on_message, self.closed.set_result)
+
+
+def plain() -> tuple[PlainEnd, PlainEnd]:
+    ours, theirs = socket.socketpair()
+    return PlainEnd(ours), PlainEnd(theirs)
+
+
+def over_pipes() -> tuple[LinkEnd, LinkEnd]:
+    (ours_reads, theirs_writes), (theirs_reads, ours_writes) = os.pipe(), os.pipe()
+    ours = Link(ours_reads, ours_writes, ControllerPipeCodec(), largest=LARGEST)
+    return LinkEnd(ours), LinkEnd(
+        Link(theirs_reads, theirs_writes, AgentPipeCodec(), largest=LARGEST)
+    )
+
+
+def over_tls() -> tuple[LinkEnd, LinkEnd]:
+    authority = Authority()
+    ours, theirs = (sock.detach() for sock in socket.socketpair())
+    controller = TlsCodec(tls_context(authority.controller(), is_server=True), is_server=True)
+    agent = TlsCodec(tls_context(authority.agent("agent-1"), is_server=False), is_server=False)
+    return (
+        LinkEnd(Link(ours, ours, controller, largest=LARGEST)),
+        LinkEnd(Link(theirs, theirs, agent, largest=LARGEST)),
+    )
+
+
+Ends = tuple[End, End]
+Links = tuple[LinkEnd, LinkEnd]
+
+
+async def opened(make: Callable[[], tuple[End, End]]) -> AsyncIterator[tuple[End, End]]:
+    before = count_fds()
+    made = make()
+    made[1].link.send(["hello"])  # over TLS, the handshake is over then
+    assert await made[0].message() == ["hello"]
+    yield made
+    for end in made:
+        end.link.close()
+    assert count_fds() <= before
+
+
+@pytest.fixture(params=[plain, over_pipes, over_tls])
+async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
+    async for made in opened(request.param):
+        yield made
+
+
+@pytest.fixture(params=[over_pipes, over_tls])
+async def links(request: pytest.FixtureRequest) -> AsyncIterator[Links]:
+    async for made in opened(request.param):
+        yield made  # type: ignore[misc]
+
+
+# -- every connection ---------------------------------------------------------------------------
+
+
+async def test_messages_arrive_in_order_both_ways(ends: Ends) -> None:
+    for one, other in (ends, ends[::-1]):
+        for number in range(100):
+            one.link.send(["n", number])
+        assert [(await other.message())[1] for _ in range(100)] == list(range(100))
+
+
+async def test_what_does_not_fit_is_sent_when_there_is_room_and_in_order(ends: Ends) -> None:
+    for one, other in (ends, ends[::-1]):
+        one.link.send(LARGE)
+        one.link.send(["after"])
+        assert await other.message() == LARGE
+        assert await other.message() == ["after"]
+
+
+async def test_an_end_is_reported_once_after_what_came_before(ends: Ends) -> None:
+    ours, theirs = ends
+    theirs.link.send(["last"])
+    if isinstance(theirs.link, Link):
+        theirs.link.flush()
+    theirs.link.close()
+    assert await ours.reason() == ""
+    assert ours.messages.get_nowait() == ["last"]
+    assert not ours.link.is_open
+    ours.link.send(["lost"])
+
+
+async def test_closing_from_here_is_not_reported_to_ourselves(ends: Ends) -> None:
+    ours, theirs = ends
+    ours.link.close()
+    ours.link.close()
+    ours.link.drain()
+    assert await theirs.reason() == ""
+    assert not ours.closed.done()
+
+
+async def test_an_end_that_closes_in_the_middle_of_a_message_is_reported(ends: Ends) -> None:
+    ours, theirs = ends
+    ours.link.send(LARGE)
+    theirs.link.close()
+    assert await ours.reason() == ""
+
+
+async def test_a_message_that_the_receiver_refuses_ends_the_connection(ends: Ends) -> None:
+    ours, theirs = ends
+    for message in (["fine"], ["not of ours"], ["never read"]):
+        theirs.link.send(message)
+    assert await ours.reason() == "not of ours"
+    assert ours.messages.get_nowait() == ["fine"]
+    assert ours.messages.empty()
+    assert await theirs.reason() == ""
+
+
+async def test_nothing_is_delivered_after_the_receiver_closed(ends: Ends) -> None:
+    ours, theirs = ends
+    theirs.link.send(["close"])
+    theirs.link.send(["after"])
+    assert await ours.message() == ["close"]
+    assert await theirs.reason() == ""
+    assert ours.messages.empty()
+    assert not ours.closed.done()
+
+
+async def test_a_frame_that_is_too_large_ends_the_connection_before_it_has_arrived(
+    ends: Ends,
+) -> None:
+    ours, theirs = ends
+    theirs.link.send(["x", bytes(LARGEST)])
+    assert f"at most {LARGEST} are allowed" in await ours.reason()
+
+
+async def test_bytes_that_are_no_frame_end_the_connection(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = ends
+    rubbish = b"\x00\x00\x00\x02\xc1\xc1"
+    monkeypatch.setattr("holdfast.runtime.connection.encode", lambda message: rubbish)
+    theirs.link.send(["rubbish"])
+    assert "is not MessagePack" in await ours.reason()
+
+
+async def test_draining_reads_what_has_arrived_without_the_loop(ends: Ends) -> None:
+    ours, theirs = ends
+    for number in range(2):
+        theirs.link.send(["arrived", number])
+    if isinstance(theirs.link, Link):
+        theirs.link.flush()
+    ours.link.drain()
+    assert [ours.messages.get_nowait()[1] for _ in range(2)] == [0, 1]
+    theirs.link.close()
+    ours.link.drain()
+    assert ours.closed.result() == ""
+
+
+# -- between processes of a machine -------------------------------------------------------------
+
+
+class Bare:
+    """A connection, its messages, and the bare socket at its other end."""
+
+    def __init__(self) -> None:
+        ours, self.other = socket.socketpair()
+        self.ours = PlainEnd(ours)
+        self.link = self.ours.link
+        assert isinstance(self.link, Connection)
 
 
 @pytest.fixture
-async def ends() -> AsyncIterator[Ends]:
-    ends = Ends()
+async def bare() -> AsyncIterator[Bare]:
+    ends = Bare()
     yield ends
     ends.link.close()
     ends.other.close()
 
 
-async def test_messages_arrive_by_callback_in_order(ends: Ends) -> None:
-    ends.write(["a", 1], ["b", 2], ["c", 3])
-    assert [await ends.message() for _ in range(3)] == [["a", 1], ["b", 2], ["c", 3]]
+async def test_a_message_that_fits_is_sent_at_once(bare: Bare) -> None:
+    bare.link.send(["now"])
+    bare.other.setblocking(False)
+    assert bare.other.recv(100) == encode(["now"])
 
 
-async def test_a_message_that_fits_is_sent_at_once(ends: Ends) -> None:
-    ends.link.send(["now"])
-    ends.other.setblocking(False)
-    assert ends.other.recv(100) == encode(["now"])
+async def test_a_blocking_end_receives_what_had_to_wait(bare: Bare) -> None:
+    bare.link.send(LARGE)
+    channel = Channel(bare.other.fileno())
+    assert await asyncio.to_thread(channel.receive) == LARGE
 
 
 async def test_an_end_that_left_something_unread_is_reported_by_who_has_seen_it(
-    ends: Ends,
+    bare: Bare,
 ) -> None:
-    ends.link.send(["go"])
-    ends.write(["raised"])
-    ends.other.close()
-    ends.link.end()
-    assert await ends.message() == ["raised"]
-    assert await ends.reason() == ""
+    bare.link.send(["go"])
+    bare.other.sendall(encode(["raised"]))
+    bare.other.close()
+    assert isinstance(bare.link, Connection)
+    bare.link.end()
+    assert await bare.ours.message() == ["raised"]
+    assert await bare.ours.reason() == ""
 
 
-async def test_what_does_not_fit_is_sent_when_there_is_room_and_in_order(ends: Ends) -> None:
-    ends.link.send(LARGE)
-    ends.link.send(["after"])
-    channel = Channel(ends.other.fileno())
-    assert await asyncio.to_thread(channel.receive) == LARGE
-    assert await asyncio.to_thread(channel.receive) == ["after"]
-
-
-async def test_a_large_message_is_received_whole(ends: Ends) -> None:
-    sending = asyncio.to_thread(ends.write, LARGE)
-    _, received = await asyncio.gather(sending, ends.message())
-    assert received == LARGE
-
-
-async def test_the_end_of_the_connection_is_reported_once_after_what_came_before(
-    ends: Ends,
-) -> None:
-    ends.write(["last"])
-    ends.other.close()
-    assert await ends.reason() == ""
-    assert ends.messages.get_nowait() == ["last"]
-    assert not ends.link.is_open
-
-
-async def test_sending_to_a_closed_end_does_nothing(ends: Ends) -> None:
-    ends.other.close()
-    ends.link.send(["lost"])
-    assert await ends.reason() == ""
-    ends.link.send(["lost too"])
-
-
-async def test_an_end_that_closes_in_the_middle_of_a_large_message_is_reported(ends: Ends) -> None:
-    ends.link.send(LARGE)
-    ends.other.close()
-    assert await ends.reason() == ""
-
-
-async def test_rubbish_ends_the_connection_and_says_why(ends: Ends) -> None:
-    ends.write(["good"])
-    assert await ends.message() == ["good"]
-    ends.other.sendall(b"\x00\x00\x00\x01\xc1")
-    assert "is not MessagePack" in await ends.reason()
-    assert not ends.link.is_open
-
-
-async def test_a_frame_that_the_receiver_refuses_ends_the_connection(ends: Ends) -> None:
-    ends.write(["no message of ours"], ["after"])
-    assert await ends.reason() == "not of ours"
-    assert ends.messages.empty()
-
-
-async def test_nothing_is_delivered_after_the_receiver_closed(ends: Ends) -> None:
-    ends.write(["close"], ["after"])
-    assert await ends.message() == ["close"]
-    assert ends.messages.empty()
-    assert not ends.closed.done()
-
-
-async def test_draining_takes_in_what_has_arrived_without_the_loop(ends: Ends) -> None:
-    ends.write(["one"], ["two"])
-    ends.link.drain()
-    assert [ends.messages.get_nowait() for _ in range(2)] == [["one"], ["two"]]
-
-
-async def test_draining_an_ended_connection_tells_its_end(ends: Ends) -> None:
-    ends.write(["last"])
-    ends.other.close()
-    ends.link.drain()
-    assert ends.messages.get_nowait() == ["last"]
-    assert ends.closed.result() == ""
-
-
-async def test_closing_from_here_is_not_reported_to_ourselves(ends: Ends) -> None:
-    ends.link.close()
-    ends.link.close()
-    ends.link.drain()
-    assert ends.other.recv(1) == b""
-    assert not ends.closed.done()
-
-
-# -- descriptors --------------------------------------------------------------------------------
-
-
-async def test_a_descriptor_travels_with_its_message(ends: Ends) -> None:
+async def test_a_descriptor_travels_with_its_message(bare: Bare) -> None:
+    assert isinstance(bare.link, Connection)
     here, there = os.pipe()
-    ends.link.send(["take"], [there])
+    bare.link.send(["take"], [there])
     os.close(there)
-    assert await asyncio.to_thread(_take, ends.other, 1) == [["take"]]
+    assert await asyncio.to_thread(_take, bare.other, 1) == [["take"]]
     assert _leads_to(here)
 
 
-async def test_one_that_must_wait_may_be_closed_by_the_sender_meanwhile(ends: Ends) -> None:
+async def test_one_that_must_wait_may_be_closed_by_the_sender_meanwhile(bare: Bare) -> None:
+    assert isinstance(bare.link, Connection)
     here, there = os.pipe()
-    ends.link.send(LARGE)
-    ends.link.send(["take"], [there])
+    bare.link.send(LARGE)
+    bare.link.send(["take"], [there])
     os.close(there)
     taken = os.dup(here)  # gets the number that was just released
     assert taken == there
     os.close(taken)
-    assert await asyncio.to_thread(_take, ends.other, 2) == [LARGE, ["take"]]
+    assert await asyncio.to_thread(_take, bare.other, 2) == [LARGE, ["take"]]
     assert _leads_to(here)
 
 
-async def test_descriptors_that_wait_are_closed_with_the_link(ends: Ends) -> None:
-    ends.link.send(LARGE)
+async def test_descriptors_that_wait_are_closed_with_the_connection(bare: Bare) -> None:
+    assert isinstance(bare.link, Connection)
+    bare.link.send(LARGE)
     before = count_fds()
     for _ in range(10):
-        ends.link.send(["take"], [0])
+        bare.link.send(["take"], [0])
     assert count_fds() == before + 10
-    ends.link.close()
+    bare.link.close()
     assert count_fds() == before - 1
 
 
@@ -212,7 +309,7 @@ def _take(sock: socket.socket, count: int) -> list[Message]:
 
 
 def _leads_to(reading_end: int) -> bool:
-    """Whether the one descriptor that was taken is the other end of this pipe; closes both."""
+    """True if the one descriptor that was taken is the other end of this pipe; closes both."""
     (taken,) = _taken
     _taken.clear()
     try:
@@ -221,3 +318,104 @@ def _leads_to(reading_end: int) -> bool:
     finally:
         os.close(taken)
         os.close(reading_end)
+
+
+# -- between controller and agent ---------------------------------------------------------------
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The descriptors that are written to from now on."""
+    found: list[int] = []
+    write = os.write
+
+    def counted(fd: int, data: bytes) -> int:
+        found.append(fd)
+        return write(fd, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", counted)
+        yield found
+
+
+async def test_after_a_lone_message_the_next_is_written_at_once(
+    links: Links, writes: list[int]
+) -> None:
+    ours, theirs = links
+    for _ in range(2):
+        writes.clear()
+        ours.link.send(["alone"])
+        assert len(writes) == 1
+        assert await theirs.message() == ["alone"]
+        await asyncio.sleep(0)  # the turn ends
+
+
+async def test_the_messages_of_a_turn_are_written_together(
+    links: Links, writes: list[int]
+) -> None:
+    ours, theirs = links
+    for expected in (2, 1):  # the first turn begins like a lone message
+        writes.clear()
+        for number in range(50):
+            ours.link.send(["n", number])
+        assert [(await theirs.message())[1] for _ in range(50)] == list(range(50))
+        assert len(writes) == expected
+
+
+async def test_answers_to_what_was_read_together_are_written_together(
+    links: Links, writes: list[int]
+) -> None:
+    ours, theirs = links
+    ours.link.hand_over(lambda message: ours.link.send(["re", *message]), ours.closed.set_result)
+    for number in range(50):
+        theirs.link.send([str(number)])
+    theirs.link.flush()
+    writes.clear()
+    ours.link.drain()
+    assert 1 <= len(writes) <= 2  # it may have read the first one alone
+    assert [(await theirs.message())[1] for _ in range(50)] == [str(n) for n in range(50)]
+
+
+async def test_an_end_that_finishes_has_all_its_messages_read(links: Links) -> None:
+    ours, theirs = links
+    for _ in range(20):
+        ours.link.send(["unread", bytes(1000)])
+    theirs.link.send(LARGE)
+    theirs.link.finish()
+    theirs.link.send(["too late"])
+    assert await ours.message() == LARGE
+    assert await ours.reason() == ""
+    assert await theirs.reason() == ""
+
+
+async def test_the_next_receiver_allows_other_sizes(links: Links) -> None:
+    ours, theirs = links
+    ours.link.hand_over(ours.on_message, ours.closed.set_result, 1000)
+    theirs.link.send(["x", bytes(2000)])
+    assert "at most 1000 are allowed" in await ours.reason()
+
+
+async def test_there_is_room_again_when_the_other_end_has_read(links: Links) -> None:
+    ours, theirs = links
+    ours.link.send(LARGE)
+    assert await ours.link.room()
+    assert await theirs.message() == LARGE
+    theirs.link.close()
+    assert await ours.reason() == ""
+    assert not await ours.link.room()
+
+
+async def test_what_has_arrived_while_the_loop_was_busy_counts(links: Links) -> None:
+    """The watcher is late itself: a false loss on an overloaded machine."""
+    ours, theirs = links
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(end_if_silent(ours.link, 0.2, forgives=False))
+        await asyncio.sleep(0)
+        theirs.link.send(["beat"])
+        theirs.link.flush()
+        busy_until = time.monotonic() + 0.4
+        while time.monotonic() < busy_until:
+            pass
+        assert await ours.message() == ["beat"]
+        assert ours.link.is_open
+        watching.cancel()

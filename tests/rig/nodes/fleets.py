@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from holdfast.dataclass import dataclass
+from holdfast.runtime.connection import Link
 from holdfast.runtime.engines.engine import Engine, EngineHost, Invitation, NodeKind, Offer
 from holdfast.runtime.fleet.facts import PROTOCOL, FleetSettings, NodeFacts, Shared
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.handshake import TlsCall, decode_invitation, python_version
-from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.launcher import describe_code
 from holdfast.runtime.process_exits import Watched, on_end, reaped
 from holdfast.runtime.wire import Message

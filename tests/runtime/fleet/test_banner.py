@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.fleet.handshake import MAGIC, MOST_NOISE, AfterBanner, AgentBanner
+from holdfast.runtime.fleet.handshake import MAGIC, MOST_NOISE, AgentPipeCodec, ControllerPipeCodec
 
 
 @pytest.mark.parametrize("noise", [b"", b"Welcome to n1\n", MAGIC[:5], bytes(MOST_NOISE)])
@@ -13,7 +13,7 @@ from holdfast.runtime.fleet.handshake import MAGIC, MOST_NOISE, AfterBanner, Age
 def test_frames_begin_after_the_first_line_of_the_agent(noise: bytes, step: int) -> None:
     if len(noise) > 1000 and step < 1000:
         step = 4096
-    ours, agent = AfterBanner(), AgentBanner()
+    ours, agent = ControllerPipeCodec(), AgentPipeCodec()
     agent.send(b"frames")
     data = noise + agent.take()
     parts = [data[start : start + step] for start in range(0, len(data), step)]
@@ -24,6 +24,6 @@ def test_frames_begin_after_the_first_line_of_the_agent(noise: bytes, step: int)
 
 
 def test_noise_without_an_agent_is_shown() -> None:
-    ours = AfterBanner()
+    ours = ControllerPipeCodec()
     with pytest.raises(WireError, match="bash: python: command not found"):
         ours.receive(b"bash: python: command not found\n" * 3000)

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from holdfast.runtime.connection import Link
 from holdfast.runtime.fleet.authority import Authority
 from holdfast.runtime.fleet.facts import LARGEST_BEFORE_HELLO, FleetSettings
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.handshake import decode_invitation
-from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.tls import Credentials, TlsCodec, tls_context
 from holdfast.runtime.wire import encode
 from tests.rig.nodes.fleets import FleetLog, Invitations, PlayedAgent, open_fleet, play
