@@ -58,7 +58,7 @@ def send_order(
 
 
 def why_not(experiment: ExperimentView) -> str:
-    """Why nobody can steer it from here, as far as its files say; "" if it seems possible."""
+    """The reason why nobody can steer it from here, by its files; "" if it seems possible."""
     layout, path = experiment.layout, experiment.shown
     if not experiment.holder or layout is None:
         if experiment.condition(time.time()) is Condition.LIVE:
@@ -120,7 +120,7 @@ def _connected(experiment: ExperimentView, root: Path, deadline_s: float) -> soc
 
 
 def _answer(sock: socket.socket, deadline_s: float) -> tuple[str, str]:
-    """What the run says. Raises TimeoutError, ConnectionError, WireError."""
+    """The run's answer. Raises TimeoutError, ConnectionError, WireError."""
     channel = Channel(os.dup(sock.fileno()), largest=LARGEST_FRAME)
     try:
         message: Message | None = channel.receive(deadline_s)

@@ -21,6 +21,7 @@ from holdfast.experiment.callbacks.thread import Level, Tell
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.machine_use import MachineUse, machine_use
 from holdfast.experiment.control.page_server import RunPage, open_page
+from holdfast.experiment.control.person_orders import PersonOrders
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run_cluster import RunCluster
 from holdfast.experiment.control.services import (
@@ -38,7 +39,6 @@ from holdfast.experiment.progress.terminal_view import LogBuffer
 from holdfast.experiment.progress.wording import Retries, Retry, retry_text
 from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
-from holdfast.experiment.steering.desk import Desk
 from holdfast.experiment.steering.socket import keep_socket
 from holdfast.experiment.uploads.unrecorded_checkpoints import found_again, found_notice
 from holdfast.experiment.user_objects.pickling import dumps
@@ -299,7 +299,7 @@ class Run:
             page = self._open_page(tasks)
             watch = StoppedWatch(plan.settings.stopped_deadline_s, working.processes, self.tell)
             tasks.start(watch.keep_looking())
-            keep_socket(plan.layout.root, Desk(self).perform, tasks, self.tell)
+            keep_socket(plan.layout.root, PersonOrders(self).perform, tasks, self.tell)
             try:
                 async with asyncio.timeout(None) as self._scope:
                     await self._work(working, job)

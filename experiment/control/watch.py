@@ -22,8 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment.control.run import Run
-from holdfast.experiment.progress.summary import RunFacts, Summary
-from holdfast.experiment.progress.views import ProgressView
+from holdfast.experiment.progress.summary import ProgressView, RunFacts, Summary
 from holdfast.experiment.progress.wording import retry_options, workers_lines
 from holdfast.experiment.records.place import restore_call
 from holdfast.experiment.worker.script import applied_here

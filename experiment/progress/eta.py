@@ -59,7 +59,7 @@ class Past:
 
     @property
     def trust(self) -> float:
-        """How reliable expected iterations are, from 0 to 1."""
+        """The reliability of expected iterations, from 0 to 1."""
         known = self.kept + self.broken
         return self.kept / known if known else 1.0
 
@@ -182,7 +182,7 @@ def _dealt(
 
 
 class Throughput:
-    """How many trials run at once and the overhead of each, as observed since this process
+    """Number of trials at once and the overhead of each, as observed since this process
     began."""
 
     def __init__(self) -> None:

@@ -19,8 +19,8 @@ from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.thread import Level, Tell
 from holdfast.experiment.callbacks.trial_view import TrialView, Views
 from holdfast.experiment.progress.summarizer import finite
-from holdfast.experiment.progress.summary import Summary
-from holdfast.experiment.progress.views import ProgressView, notebook_display
+from holdfast.experiment.progress.summary import ProgressView, Summary
+from holdfast.experiment.progress.views import notebook_display
 from holdfast.experiment.progress.wording import closing_lines, node_lines, storage_text
 from holdfast.experiment.records.rows import CONFIG
 from holdfast.names import printable
@@ -224,7 +224,7 @@ class TableReporter(ProgressReporter):
         return {name: name for trial in shown for name in trial.evaluated_params}
 
     def _errors(self, trials: Iterable[TrialView], done: bool) -> tuple[int, list[list[str]]]:
-        """How many trials failed at least once, and the rows of their table."""
+        """The number of trials that failed at least once, and the rows of their table."""
         failed = [trial for trial in trials if trial.error_file]
         shown = failed if done else failed[: self._max_error_rows]
         return len(failed), [[str(t), str(t.num_failures), t.error_file or ""] for t in shown]
@@ -320,7 +320,7 @@ def _add(columns: dict[str, str], name: str, header: str | None) -> None:
 
 
 def is_telling(name: str, value: object) -> bool:
-    """Whether an item of a row is a number of the user's rather than one of holdfast's."""
+    """True if an item of a row is a number of the user's, not one of holdfast's."""
     return type(value) in (int, float) and name not in _BOOKKEEPING
 
 
@@ -337,8 +337,11 @@ def _parameter(trial: TrialView, name: str) -> Any:
 _EVERY_S = 1.0
 
 
-class ReporterView:
-    """Asks a user's ProgressReporter once a second whether it wants to report."""
+class ReporterView(ProgressView):
+    """Asks a user's ProgressReporter once a second whether it wants to report.
+
+    The caller, which knows the run, calls its `setup`.
+    """
 
     def __init__(
         self,
@@ -355,9 +358,6 @@ class ReporterView:
         self._lines = lines
         self._clock = clock
         self._next_at = 0.0
-
-    def start(self) -> None:
-        """The caller, which knows the run, calls `ProgressReporter.setup`."""
 
     def update(self, summary: Summary) -> None:
         now = self._clock()

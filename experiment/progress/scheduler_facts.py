@@ -1,4 +1,4 @@
-"""What a scheduler decided, as data and as a line: rungs and takeovers. Pure: no I/O."""
+"""Decisions of a scheduler, as data and as a line: rungs and takeovers. Pure: no I/O."""
 
 from __future__ import annotations
 

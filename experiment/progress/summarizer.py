@@ -189,24 +189,10 @@ class Summarizer:
         May be called from another thread than the one that changes the machine.
         """
         machine = self._machine
-        metric = machine.spec.metric
         alive = self._take_in(list(machine.trials.values()))
         ended = self._ended
         shown = self._worth_a_line(alive)
-        columns = _columns(shown, metric, self._infer_limit)
-        holds = machine.placement.holds
-        rows = tuple(
-            _row(
-                trial,
-                machine.spec,
-                columns,
-                self._remaining,
-                self._params,
-                holds.get(trial.trial_id),
-            )
-            for trial in shown
-        )
-        rows = _with_same_params(rows, shown)
+        params = self._params
         counts = Counter(trial.shown_status for trial in alive) + ended.counts
         total = self._total(facts)
         active_s = _active(machine, now)
@@ -216,16 +202,21 @@ class Summarizer:
             path=facts.path,
             counts={status: counts[status] for status in Status if counts[status]},
             total=total,
-            rows=rows,
-            hidden=_hidden(counts, shown),
-            metrics=columns,
-            params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
-            best=_best([*alive, *ended.leaders()], machine.spec, self._params),
+            **_table(
+                shown,
+                machine.spec,
+                counts,
+                self._infer_limit,
+                self._remaining,
+                params,
+                machine.placement.holds,
+            ),
+            best=_best([*alive, *ended.leaders()], machine.spec, params),
             failures=_failures(
                 [*ended.failed, *(trial for trial in alive if _waits(trial))],
                 facts,
                 ended.causes,
-                log_names_of(machine.spec.options.get("log_to_file", False)),
+                machine.spec,
             ),
             elapsed_s=facts.elapsed_s(now, active_s),
             left_s=_within_budget(left_s, active_s, machine.spec.budget_s),
@@ -319,27 +310,16 @@ def summary_of(
     shown = list(trials[:max_rows])
     if metric is not None:
         shown = nlargest(max_rows, trials, key=lambda trial: rank(trial, metric, mode))
-    columns, params = _columns(shown, metric, infer_limit), _Params(spec)
-    remaining = RemainingTime()
+    params = _Params(spec)
     counts = Counter(trial.shown_status for trial in trials)
-    rows = tuple(_row(trial, spec, columns, remaining, params, None) for trial in shown)
-    rows = _with_same_params(rows, shown)
     return Summary(
         name=facts.name,
         path=facts.path,
         counts=counts,
         total=len(trials),
-        rows=rows,
-        hidden=_hidden(counts, shown),
-        metrics=columns,
-        params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
+        **_table(shown, spec, counts, infer_limit, RemainingTime(), params, {}),
         best=_best(shown, spec, params),
-        failures=_failures(
-            ended.failed,
-            facts,
-            ended.causes,
-            log_names_of(spec.options.get("log_to_file", False)),
-        ),
+        failures=_failures(ended.failed, facts, ended.causes, spec),
         early=dict(ended.early),
         unread=ended.unread,
     )
@@ -367,6 +347,32 @@ def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> Bes
         iteration=best.iteration,
         early=early_reason(best),
     )
+
+
+def _table(
+    shown: Sequence[Trial],
+    spec: ExperimentSpec,
+    counts: Mapping[Status, int],
+    infer_limit: int,
+    remaining: RemainingTime,
+    params: _Params,
+    holds: Mapping[str, Allocation],
+) -> dict[str, Any]:
+    """The fields of a Summary for its table: these trials, and how many are not in it."""
+    columns = _columns(shown, spec.metric, infer_limit)
+    rows = _with_same_params(
+        tuple(
+            _row(trial, spec, columns, remaining, params, holds.get(trial.trial_id))
+            for trial in shown
+        ),
+        shown,
+    )
+    return {
+        "rows": rows,
+        "hidden": _hidden(counts, shown),
+        "metrics": columns,
+        "params": tuple(dict.fromkeys(key for row in rows for key in row.params)),
+    }
 
 
 def _hidden(counts: Mapping[Status, int], shown: Sequence[Trial]) -> dict[Status, int]:
@@ -459,7 +465,7 @@ def _retries(trial: Trial) -> int:
 
 
 def _nodes_of(trial: Trial, held: Allocation | None) -> tuple[str, ...]:
-    """Where it runs or ended; a trial that waits may run anywhere next."""
+    """The nodes on which it runs or ended; none for a trial that waits."""
     if trial.status.has_worker and not trial.place.nodes:
         return held.nodes if held is not None else ()  # its worker has not started yet
     is_somewhere = trial.status.has_worker or trial.status.is_final
@@ -484,7 +490,7 @@ def _nodes(cluster: Cluster, now: float) -> NodesSummary:
 
 
 def _waits(trial: Trial) -> bool:
-    """Whether it failed and has not restarted yet."""
+    """True if it failed and has not restarted yet."""
     return trial.status is Status.PENDING and trial.error is not None
 
 
@@ -492,8 +498,9 @@ def _failures(
     failed: Sequence[Trial],
     facts: RunFacts,
     causes: Mapping[tuple[str, str], int],
-    log_names: tuple[str, str],
+    spec: ExperimentSpec,
 ) -> tuple[FailedTrial, ...]:
+    log_names = log_names_of(spec.options.get("log_to_file", False))
     shown = [
         (t, t.error, user_frame(t.error), logs_of(t.error, log_names))
         for t in failed[:MAX_FAILURES]

@@ -1,14 +1,17 @@
-"""What a view shows of a run at one moment, as plain data."""
+"""A run at one moment, as plain data, and the base of the views that show it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.resources import Usage
 from holdfast.trial.trial import Status, StopReason
+
+if TYPE_CHECKING:
+    from holdfast.experiment.callbacks.thread import Level
 
 MAX_FAILURES = 20
 # Data that waits longer than this for storage is shown as late.
@@ -64,7 +67,7 @@ class Summary:
 
     @property
     def not_created(self) -> int:
-        """How many trials the search has yet to create, as far as known."""
+        """The number of trials that the search has yet to create, as far as known."""
         return max(0, (self.total or 0) - sum(self.counts.values()))
 
 
@@ -162,7 +165,7 @@ class RankWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAge:
-    """What is not in remote storage yet: the age of its oldest part, its size, and any trouble.
+    """Data not in remote storage yet: the age of its oldest part, its size, and any trouble.
 
     `checkpoints` wait, with `files` files of `pending_bytes` in all; records are uploaded every
     `period_s`. `trouble` is empty while storage answers.
@@ -178,7 +181,7 @@ class StorageAge:
 
     @property
     def is_late(self) -> bool:
-        """Whether storage is slow or does not answer: something has waited too long."""
+        """True if storage is slow or does not answer: something has waited too long."""
         return (
             bool(self.trouble)
             or self.oldest_s > self.period_s + LATE_S
@@ -232,3 +235,37 @@ class RunFacts:
         if self.is_over or self.began_at is None:
             return active_s
         return self.before_s + max(0.0, now - self.began_at)
+
+
+class ProgressView:
+    """Shows a run to a person. All methods are called from one thread.
+
+    A view inherits those that have nothing to do in it.
+    """
+
+    def start(self) -> None:
+        """Called when the run begins."""
+
+    def update(self, summary: Summary) -> None:
+        """Called with the state of the run: up to four times a second, every ten seconds
+        if nothing happens."""
+
+    def log(self, prefix: str, text: str) -> None:
+        """Called when a worker has printed `text`, one or more lines; `prefix` is its trial and
+        process."""
+
+    def skipped(self, prefix: str, count: int) -> None:
+        """Called when `count` lines of a worker were dropped before the next call of `log`."""
+
+    def message(self, text: str, level: Level) -> None:
+        """Called with a message for the user; `level` is "info", "warning", "loss" or "error".
+
+        A loss is a warning that outputs are lost or incomplete; it is shown at `verbose=0` as
+        well.
+        """
+
+    def finish(self, summary: Summary) -> None:
+        """Called when the run has ended, to show the result."""
+
+    def abandon(self) -> None:
+        """Restore the terminal at once, without printing anything."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import Level
-from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.summary import ProgressView, Summary
 from holdfast.experiment.progress.trial_table import (
     Line,
     cut_line,
@@ -47,7 +47,7 @@ _AGAIN_S = 5.0
 _LINES_SHARE = 0.05
 
 
-class TerminalView:
+class TerminalView(ProgressView):
     """A table that stays at the bottom of the terminal while lines scroll by above it.
 
     Drawing it takes at most `share` of a core, lines above it at most 5% more: after each drawing
@@ -164,7 +164,7 @@ class TerminalView:
             self._print_lines(self._console)
 
     def _draw(self, summary: Summary, console: Console, now: float | None = None) -> bool:
-        """Whether there is something to draw. With `now`, also if the last drawing is too old."""
+        """True if there is something to draw. With `now`, also if the last drawing is too old."""
         size = console.size
         if size.width < self._shown.width:
             self._take_back(console, size.width)

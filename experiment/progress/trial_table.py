@@ -28,6 +28,7 @@ from holdfast.text.values import (
     duration,
     filled,
     format_cell,
+    joined,
     param_cell,
     short_headers,
     size,
@@ -146,7 +147,7 @@ def _used(rows: Sequence[TrialRow]) -> dict[str, list[str]]:
 
 
 def left_columns(headers: Sequence[str]) -> int:
-    """How many of the columns of a table with these headers are left-aligned."""
+    """The number of left-aligned columns of a table with these headers."""
     return _LEFT_COLUMNS + (headers[_LEFT_COLUMNS : _LEFT_COLUMNS + 1] == [_NODE])
 
 
@@ -171,7 +172,7 @@ def _iteration(row: TrialRow) -> str:
 
 
 def _fitting(headers: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> int:
-    """How many of the columns fit, with two spaces between them."""
+    """The number of columns that fit, with two spaces between them."""
     used = -2
     for at, column in enumerate(zip(headers, *cells, strict=True)):
         used += 2 + max(map(width_of, column))
@@ -197,7 +198,7 @@ def shares(groups: Sequence[Sequence[T]], reserved: Sequence[int], room: int) ->
 
 
 def lines_reserved(room: int) -> tuple[int, int]:
-    """How many of `room` lines are reserved for the best trials, and for the newest failures."""
+    """The numbers of `room` lines reserved for the best trials and for the newest failures."""
     return min(5, room // 3), min(3, room // 4)
 
 
@@ -242,15 +243,15 @@ def table_lines(summary: Summary, rows: Sequence[TrialRow], table: FittedTable) 
     headers, cells, _ = table
     widths = [max(map(width_of, column)) for column in zip(headers, *cells, strict=True)]
     best = summary.best.trial_id if summary.best else None
-    left = left_columns(headers)
-    lines: list[Line] = [((_joined(headers, widths, left), "bold dim"),)]
+    right = range(left_columns(headers), len(headers))
+    lines: list[Line] = [((joined(headers, widths, right), "bold dim"),)]
     for row, line in zip(rows, cells, strict=True):
         emphasis = "bold" if row.trial_id == best else ""
         first = filled(line[0], widths[0])
         state = filled(line[1], widths[1])
         colour = "yellow" if row.early else _STYLES[row.status]
         style = f"{emphasis} {colour}".strip()
-        rest = _joined(line[2:], widths[2:], left - 2)
+        rest = joined(line[2:], widths[2:], range(right.start - 2, len(line)))
         lines.append(((f"{first}  ", emphasis), (state, style), (f"  {rest}", emphasis)))
     return lines
 
@@ -303,12 +304,3 @@ def _notes(summary: Summary) -> Iterator[Line]:
         (summary.phase, "dim"),
     ]
     return (((text, style),) for text, style in notes if text)
-
-
-def _joined(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
-    """Cells side by side with two spaces between them, right-aligned except for the first
-    `left`."""
-    return "  ".join(
-        filled(cell, width, right=at >= left)
-        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ).rstrip()

@@ -15,10 +15,10 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from holdfast.experiment.callbacks.thread import Level
-from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.summary import ProgressView, Summary
 from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import (
@@ -57,7 +57,7 @@ _WORDS = {"loss": "warning"}
 _LONG_PHASE_S = 3.0
 
 
-class LogView:
+class LogView(ProgressView):
     """Lines for a log file: events at once, and the state of the run from time to time.
 
     Trials that start and end are logged at most every ten seconds. If only iterations advance, the
@@ -73,9 +73,6 @@ class LogView:
         self._told_waiting = ""
         self._phase, self._phase_since = "", 0.0
         self._told_failures: set[tuple[str, int]] = set()
-
-    def start(self) -> None:
-        """The first update prints the name."""
 
     def update(self, summary: Summary) -> None:
         if not self._has_header:
@@ -139,9 +136,6 @@ class LogView:
         for line in filter(None, closing_lines(summary)):
             _write(self._stream, line)
 
-    def abandon(self) -> None:
-        """Nothing to undo."""
-
 
 def _state(summary: Summary) -> object:
     """A change of these values is logged soon."""
@@ -173,23 +167,11 @@ def _metrics(summary: Summary) -> str:
     return values_text(summary.rows[0].metrics)
 
 
-class SilentView:
+class SilentView(ProgressView):
     """Shows only errors, and outputs that are lost or incomplete."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-
-    def start(self) -> None:
-        """Nothing to show."""
-
-    def update(self, summary: Summary) -> None:
-        """Nothing to show."""
-
-    def log(self, prefix: str, text: str) -> None:
-        """Nothing to show."""
-
-    def skipped(self, prefix: str, count: int) -> None:
-        """Nothing to show."""
 
     def message(self, text: str, level: Level) -> None:
         if level in ("error", "loss"):
@@ -198,9 +180,6 @@ class SilentView:
     def finish(self, summary: Summary) -> None:
         for line in filter(None, [*failure_lines(summary), unread_text(summary.unread)]):
             _write(self._stream, line)
-
-    def abandon(self) -> None:
-        """Nothing to undo."""
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -221,7 +200,7 @@ _SHOWN_LINES = 12
 _BOX = "overflow:auto;margin:0;font-size:90%"
 
 
-class NotebookView:
+class NotebookView(ProgressView):
     """One output below the cell, updated at most once a second.
 
     The newest lines of the workers are part of it: as output of the cell they would push the table
@@ -234,9 +213,6 @@ class NotebookView:
         self._next_at = 0.0
         self._lines: deque[str] = deque(maxlen=_SHOWN_LINES)
         self._handle: Any = None
-
-    def start(self) -> None:
-        """The output appears with the first update."""
 
     def update(self, summary: Summary) -> None:
         now = self._clock()
@@ -257,9 +233,6 @@ class NotebookView:
 
     def finish(self, summary: Summary) -> None:
         self._show(summary)
-
-    def abandon(self) -> None:
-        """Nothing to undo: the output stays."""
 
     def _show(self, summary: Summary) -> None:
         notebook = notebook_display()
@@ -316,7 +289,7 @@ def _notes(summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """True if this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return getattr(shell, "kernel", None) is not None
@@ -325,37 +298,6 @@ def in_notebook() -> bool:
 def notebook_display() -> Any:
     """The module `IPython.display`, which exists in every notebook."""
     return importlib.import_module("IPython.display")
-
-
-class ProgressView(Protocol):
-    """Shows a run to a person. All methods are called from one thread."""
-
-    def start(self) -> None:
-        """Called when the run begins."""
-
-    def update(self, summary: Summary) -> None:
-        """Called with the state of the run: up to four times a second, every ten seconds
-        if nothing happens."""
-
-    def log(self, prefix: str, text: str) -> None:
-        """Called when a worker has printed `text`, one or more lines; `prefix` is its trial and
-        process."""
-
-    def skipped(self, prefix: str, count: int) -> None:
-        """Called when `count` lines of a worker were dropped before the next call of `log`."""
-
-    def message(self, text: str, level: Level) -> None:
-        """Called with a message for the user; `level` is "info", "warning", "loss" or "error".
-
-        A loss is a warning that outputs are lost or incomplete; it is shown at `verbose=0` as
-        well.
-        """
-
-    def finish(self, summary: Summary) -> None:
-        """Called when the run has ended, to show the result."""
-
-    def abandon(self) -> None:
-        """Restore the terminal at once, without printing anything."""
 
 
 class _Nowhere(io.StringIO):
@@ -404,7 +346,7 @@ def _is_terminal(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf")
 
 
-class UnfailingView:
+class UnfailingView(ProgressView):
     """Passes all calls on; if a view raises, a simpler one replaces it and the run continues.
 
     Wrap a ReporterView in it as well: a user's reporter may raise anything.

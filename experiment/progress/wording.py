@@ -54,7 +54,7 @@ def user_frame(failure: Failure) -> str:
 
 
 def is_holdfast_file(file: str) -> bool:
-    """Whether code in this file is holdfast's."""
+    """True if code in this file is holdfast's."""
     return file.startswith(_OURS)
 
 
@@ -83,7 +83,7 @@ def path_of(below: str, here: str, stored: str, *, on_node: bool) -> str:
 
 
 def retry_way(failed: Iterable[Trial]) -> str:
-    """How failed trials run again: "resume" if one of them has a checkpoint, else "restart"."""
+    """The way failed trials run again: "resume" if one has a checkpoint, else "restart"."""
     return "resume" if any(trial.checkpoints for trial in failed) else "restart"
 
 
@@ -94,7 +94,7 @@ def retry_options(failed: Iterable[Trial], code: str = "") -> tuple[str, ...]:
 
 
 def retry_advice(trials: Iterable[Trial]) -> str:
-    """What to add to a command that resumes a run after a full disk, so that it also runs the
+    """An addition to a command that resumes a run after a full disk: it also runs the
     trials that failed for it; "" if there are none."""
     failed = [trial for trial in trials if trial.error is not None and trial.error.is_no_room]
     failed = [trial for trial in failed if trial.status is Status.ERROR]
@@ -213,12 +213,12 @@ class Retries:
 
 
 def is_shown(number: int) -> bool:
-    """Whether the message is one of the first, or the 10th, 100th, 1,000th and so on."""
+    """True if the message is one of the first, or the 10th, 100th, 1,000th and so on."""
     return number <= _TOLD_EACH or (number >= 10 and _is_round(number))
 
 
 def _is_round(number: int) -> bool:
-    """Whether it is 10, 100, 1,000 and so on."""
+    """True for 10, 100, 1,000 and so on."""
     return str(number).rstrip("0") == "1"
 
 

@@ -22,8 +22,8 @@ from holdfast.experiment.folder.contents import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import resume_command
 from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
-from holdfast.experiment.progress.reporters import ResultLines
-from holdfast.experiment.progress.views import ProgressView, in_notebook
+from holdfast.experiment.progress.summary import ProgressView
+from holdfast.experiment.progress.views import in_notebook
 from holdfast.experiment.progress.wording import retry_options, retry_way, room_notice
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
@@ -534,7 +534,11 @@ def _callbacks(request: Request, view: ProgressView) -> tuple[Callback, ...]:
         if not is_written_anyway(one) and (not isinstance(one, Tracker) or one.is_here)
     )
     verbose = request.run.verbose or 0
-    return (*given, ResultLines(verbose, view.message)) if verbose > 1 else given
+    if verbose < 2:
+        return given
+    from holdfast.experiment.progress.reporters import ResultLines  # few runs are so verbose
+
+    return (*given, ResultLines(verbose, view.message))
 
 
 def large_parts(fields: Mapping[str, StoredField], values: Mapping[str, Any]) -> list[str]:

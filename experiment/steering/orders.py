@@ -25,7 +25,7 @@ MOST_VALUES = 10_000
 _MOST_AT_ONCE = 1_000_000
 
 Via = Literal["command", "page"]
-"""What a person has used. It is recorded next to the name."""
+"""The interface that a person has used. It is recorded next to the name."""
 
 
 class InvalidOrder(InvalidConfig):
@@ -175,7 +175,7 @@ def encode(order: Order) -> dict[str, Any]:
 
 
 def via_of(plain: Any) -> Via:
-    """What the person has used. Raises InvalidOrder."""
+    """The interface that the person has used. Raises InvalidOrder."""
     known: tuple[Via, ...] = get_args(Via)
     for via in known:
         if plain == via:

@@ -232,7 +232,7 @@ def keep_socket(folder: Path, perform: Perform, tasks: TaskScope, tell: Tell) ->
     def fail(error: BaseException) -> None:
         tell(f"An order was not performed (a bug in holdfast): {error!r:.300}", "warning")
 
-    # A fault in here ends no run. What the machine refuses does.
+    # Exceptions of these tasks are logged; only what the machine refuses ends the run.
     serving = tasks.scope(fail)
     serving.start(made.serve(serving)).add_done_callback(lambda _: made.close())
 

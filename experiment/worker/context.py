@@ -63,7 +63,7 @@ def sums(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def resources_of(session: Session) -> dict[str, float]:
-    """What this worker holds: a rank its own bundle, another worker all of its trial's."""
+    """The resources of this worker: a rank's own bundle, or all of its trial's."""
     assignment = session.assignment
     bundles = assignment.bundles if session.job.group is None else [assignment.own_bundle]
     return {name: amount for name, amount in sums(bundles).items() if amount}
@@ -99,7 +99,7 @@ def checkpoint_dir(step: Any) -> Iterator[str]:
 
 
 def is_session_enabled() -> bool:
-    """Whether the caller runs in a trial."""
+    """True if the caller runs in a trial."""
     return running() is not None
 
 
@@ -177,7 +177,7 @@ class TrainContext:
         return self._session.assignment.attempt
 
     def preemption_requested(self) -> bool:
-        """Whether this trial is being preempted (SIGTERM): report a checkpoint now.
+        """True if this trial is being preempted (SIGTERM): report a checkpoint now.
 
         That report does not return. Without one, the attempt ends after
         `FailureConfig.preemption_grace_s` seconds. In both cases the trial later resumes from its
@@ -215,7 +215,7 @@ class TuneContext(TrainContext):
 
 
 class _Outside(TuneContext):
-    """What a script for Ray gets outside a trial: one rank, and None for any other fact."""
+    """The context of a script for Ray outside a trial: one rank, and None for any other fact."""
 
     def __init__(self) -> None:
         """Without a session."""

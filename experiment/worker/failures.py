@@ -139,7 +139,7 @@ def _of_key(error: KeyError, config: Mapping[str, Any]) -> str:
 
 
 def _reads(frames: TracebackType | None, config: Mapping[str, Any]) -> bool:
-    """Whether the innermost function has the config, or a copy, in a variable."""
+    """True if the innermost function has the config, or a copy, in a variable."""
     while frames is not None and frames.tb_next is not None:
         frames = frames.tb_next
     values = frames.tb_frame.f_locals.values() if frames is not None else ()

@@ -240,7 +240,7 @@ def _ending_by_exit(session: Session, error: SystemExit) -> str:
 
 
 def _is_trial_pruned(error: BaseException) -> bool:
-    """Whether it is Optuna's TrialPruned, by which a function stops its own trial early. Optuna
+    """True for Optuna's TrialPruned, by which a function stops its own trial early. Optuna
     need not be installed here."""
     # Not `kind.__name__`: a user's metaclass may raise anything.
     names = (

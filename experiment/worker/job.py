@@ -12,7 +12,7 @@ from holdfast.trial.resources import PlacementGroupFactory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTerms:
-    """How several workers train one trial.
+    """The terms on which several workers train one trial.
 
     `keeps_all_metrics`: rows have the metrics of every rank in addition to rank 0's.
     `refuses_clashes`: a report fails if two ranks have files of the same name.
@@ -24,7 +24,7 @@ class GroupTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What all workers of an experiment share; sent to them once, pickled, and never stored.
+    """Data that all workers of an experiment share; sent to them once, pickled, and never stored.
 
     `param_space` holds the user's objects that a trial's config refers to. `log_names` are the
     files in the trial's directory for its stdout and stderr. `echo`: output is also sent to the

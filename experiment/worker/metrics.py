@@ -80,7 +80,7 @@ def _nested(metrics: object) -> InvalidMetrics:
 
 
 def _is_deep(value: Any, most: int) -> bool:
-    """Whether dicts and lists are nested more than `most` deep: no reader accepts that row."""
+    """True if dicts and lists are nested more than `most` deep: no reader accepts that row."""
     inside = value.values() if type(value) is dict else value if type(value) is list else None
     if inside is None:
         return False
@@ -212,7 +212,7 @@ def _no_form(value: object, name: str, kind: str) -> InvalidMetrics:
 
 
 def _instead(value: object) -> str:
-    """What to do with data that is not a metric. A row holds no pickles: reading one runs code."""
+    """Advice for data that is not a metric. A row holds no pickles: reading one runs code."""
     if type(value).__name__ == "DataFrame":
         return ", such as its to_dict('list')"
     return "; write other data to a file in get_context().get_trial_dir(), or in a checkpoint"

@@ -243,7 +243,7 @@ def use_copies(folder: str) -> None:
 
 
 def _path_here(ref: ObjectRef) -> str:
-    """Where the object is on this machine."""
+    """The object's file on this machine."""
     if _copies and not os.path.exists(ref.path):
         return os.path.join(_copies[0], ref.id)
     return ref.path

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.experiment.worker.session import LONGEST_LINE, Session
 from holdfast.runtime import process_control
@@ -181,19 +181,6 @@ _MANY = 100
 _WINDOW_S = 0.05
 
 
-class Echo(Protocol):
-    """Gets a stream's bytes after they were written."""
-
-    def keep(self, piece: bytes) -> bool:
-        """Keep a piece. True if so much is kept that it must be sent now."""
-
-    def hand_on(self) -> None:
-        """Send the complete lines that are kept."""
-
-    def end_line(self) -> None:
-        """Also send the last, incomplete line."""
-
-
 class OutputStream(io.BufferedIOBase):
     """The binary layer below a trial's `sys.stdout`: unbuffered, and safe in forked children.
 
@@ -205,7 +192,7 @@ class OutputStream(io.BufferedIOBase):
     beginning of a line may wait for its end, at most 50 ms.
     """
 
-    def __init__(self, fd: int, name: str, echo: Echo | None = None) -> None:
+    def __init__(self, fd: int, name: str, echo: LineEcho | None = None) -> None:
         self.name, self.mode = name, "wb"
         self.text: io.TextIOWrapper[Any] = io.TextIOWrapper(io.BytesIO())
         self._fd = fd

@@ -188,10 +188,7 @@ class RankSession(Session):
         node has all."""
         parts = {rank: self._part(rank, self.iteration) for rank in ranks}
         try:
-            if is_first is None:
-                self._merge(index, parts, upload)
-            else:
-                self._merge_share(index, parts, upload, is_first=is_first)
+            self._merge(index, parts, upload, is_first)
         except StorageError as error:
             for part in parts.values():
                 remove_tree(part)
@@ -199,38 +196,17 @@ class RankSession(Session):
             return error
         return None
 
-    def _merge(self, index: int, parts: Mapping[int, Path], upload: CheckpointUploadMode) -> None:
-        self._check_there(parts)
-        index = self.own_number(index)
-        assert self.job.group is not None
-        self._add_metadata(list(parts.values()))
-        merged = merge_parts(
-            parts,
-            self.trial_dir / checkpoint_dirname(index),
-            refuse_clashes=self.job.group.refuses_clashes,
-            look_for_clashes=not self._has_looked,
-        )
-        # Once is enough: a loop saves files of the same names each time.
-        self._has_looked = True
-        aside = self._put_aside(merged.emptied)
-        record = self._record(index, self.iteration, merged.staged, upload)
-        if self._validation and self.validate is not None:
-            whole = Checkpoint(str(self.trial_dir / checkpoint_dirname(index)))
-            self._send(["validated", *self.validate(whole, self._validation)])
-        self._send(["merged", asdict(record), merged.clashes])
-        _delete(aside)
-
-    def _merge_share(
+    def _merge(
         self,
         index: int,
         parts: Mapping[int, Path],
         upload: CheckpointUploadMode,
-        *,
-        is_first: bool,
+        is_first: bool | None,
     ) -> None:
-        """Merge the parts of this node's ranks to its share of the checkpoint."""
+        """Merge the parts to the checkpoint, or those of this node's ranks to its share of it."""
         assert self.job.group is not None
-        if self._validation:
+        is_share = is_first is not None
+        if is_share and self._validation:
             raise InvalidConfig(
                 "report(validation=...) needs the whole checkpoint on one node, and the ranks of "
                 "several have reported parts of it: save on the ranks of one node, or leave "
@@ -238,11 +214,14 @@ class RankSession(Session):
             )
         self._check_there(parts)
         folders = list(parts.values())
-        if is_first or any(Checkpoint(str(part)).get_metadata() for part in folders):
+        if is_first is not False or any(Checkpoint(str(part)).get_metadata() for part in folders):
             self._add_metadata(folders)
-        owners, target = owners_of(parts), self.trial_dir / checkpoint_dirname(index)
-        if is_ours(target):
+        index = index if is_share else self.own_number(index)
+        target = self.trial_dir / checkpoint_dirname(index)
+        if is_share and is_ours(target):
             remove_tree(target)  # left by a report that was refused because of another node
+        owners = owners_of(parts) if is_share else {}
+        # Once is enough: a loop saves files of the same names each time.
         looks, self._has_looked = not self._has_looked, True
         merged = merge_parts(
             parts,
@@ -252,8 +231,10 @@ class RankSession(Session):
         )
         aside = self._put_aside(merged.emptied)
         record = self._record(index, self.iteration, merged.staged, upload)
+        if self._validation and self.validate is not None:
+            self._send(["validated", *self.validate(Checkpoint(str(target)), self._validation)])
         files = {name: [rank, *facts_of(target / name, looks)] for name, rank in owners.items()}
-        self._send(["merged", asdict(record), merged.clashes, files])
+        self._send(["merged", asdict(record), merged.clashes, *([files] if is_share else [])])
         _delete(aside)
 
     def _put_aside(self, emptied: Sequence[Path]) -> list[Path]:

@@ -225,7 +225,7 @@ class Session:
             raise TrialStopped("the trial was preempted and has reported a checkpoint")
 
     def _leaves_once_saved(self) -> bool:
-        """Whether a preempted attempt ends with this report, if the report has a checkpoint."""
+        """True if a preempted attempt ends with this report, provided it has a checkpoint."""
         return self.is_preempted
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -323,7 +323,7 @@ class Session:
 
     @property
     def is_sending(self) -> bool:
-        """Whether this thread was interrupted by a signal in the middle of a message."""
+        """True if a signal interrupted this thread in the middle of a message."""
         return self._sending and threading.get_ident() == self._thread
 
     def send_log(self, stream: str, lines: str) -> None:
@@ -464,26 +464,26 @@ class OneAtATime:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holder = 0
+        self._lock = threading.RLock()
+        self._is_held = False
 
     def __enter__(self) -> None:
-        here = threading.get_ident()
-        if self._holder == here:
+        self._lock.acquire()
+        if self._is_held:
+            self._lock.release()
             raise TuneError(
                 "report() was called by a signal handler while the same thread was reporting: "
                 "set a flag in the handler, and report in the loop"
             )
-        self._lock.acquire()
-        self._holder = here
+        self._is_held = True
 
     def __exit__(self, *_: object) -> None:
-        self._holder = 0
+        self._is_held = False
         self._lock.release()
 
     def wait(self, within_s: float) -> None:
         """Wait until the lock is free, at most `within_s`."""
-        if self._holder != threading.get_ident() and self._lock.acquire(timeout=within_s):
+        if self._lock.acquire(timeout=within_s):
             self._lock.release()
 
 

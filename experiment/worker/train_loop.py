@@ -22,7 +22,6 @@ from holdfast.experiment.worker import session as sessions
 from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.experiment.worker.objects import ObjectRef, get
-from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import fails_nothing, here
 from holdfast.experiment.worker.trainables import check_has_run, check_runs
 from holdfast.plain_numbers import is_number, made_of_numbers
@@ -114,7 +113,7 @@ class DataConfig:
             check_datasets({name: dataset}, ranks if self.splits(name) else 1)
 
     def splits(self, name: str) -> bool:
-        """Whether each rank gets a part of the dataset `name`, rather than all of it."""
+        """True if each rank gets a part of the dataset `name`, rather than all of it."""
         return self.datasets_to_split == "all" or name in self.datasets_to_split
 
     def shards(self, datasets: Mapping[str, Any], world_size: int) -> list[dict[str, Any]]:
@@ -166,7 +165,7 @@ def get_dataset_shard(dataset_name: str | None = None) -> Any:
     Raises NotInTrial outside a trainer's loop, TuneError for an unknown name.
     """
     session = here("train.get_dataset_shard()")
-    shards = session.shards if isinstance(session, RankSession) else {}
+    shards: Mapping[str, Any] = getattr(session, "shards", {})  # of a RankSession
     if not shards:
         return None
     if dataset_name is None and len(shards) == 1:
@@ -308,7 +307,7 @@ class ValidationTaskConfig:
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """How `report(..., validation=True)` validates a checkpoint: with `fn(checkpoint,
+    """Validates the checkpoints of `report(..., validation=True)`: with `fn(checkpoint,
     **fn_kwargs)`, a ValidationFn. `task_config` has the arguments where a report gives none.
 
     `fn` runs in the rank that has joined the checkpoint's files, before `report()` returns in any
@@ -540,6 +539,8 @@ class TrainLoop:
     def __call__(self, config: dict[str, Any]) -> None:
         """Run the loop in this rank. Its return value is not reported."""
         session = sessions.current(f"{self.name}.fit()")
+        from holdfast.experiment.worker.rank_session import RankSession  # not for the script
+
         assert isinstance(session, RankSession)
         place = session.assignment
         rank = Rank(
@@ -601,7 +602,7 @@ def check_loop(function: Any) -> None:
 
 
 def _takes(function: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether it can be called so; True for a builtin without a signature."""
+    """True if these arguments fit its signature, and for a builtin without one."""
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:

@@ -72,7 +72,7 @@ class Trainable:
         self.setup(dict(self.config))
 
     def __getattr__(self, name: str) -> Any:
-        """What classes of 2019 to 2023 read of Ray's."""
+        """Attributes of Ray's class that classes of 2019 to 2023 read."""
         if name not in _OLDER:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._counts, _OLDER[name])
@@ -227,7 +227,7 @@ class Trainable:
         return {name: filled[name] for name in _KNOWN_BEFORE} if debug_metrics_only else filled
 
     def get_state(self) -> dict[str, Any]:
-        """How far it is, by the names that Ray uses."""
+        """The counts and the last result, by the names that Ray uses."""
         counts = self._counts
         return {
             "iteration": counts.training_iteration,
@@ -242,7 +242,7 @@ class Trainable:
         return node_ip(), os.getpid()
 
     def is_actor(self) -> bool:
-        """Whether a trial runs it, in a worker."""
+        """True if a trial runs it, in a worker."""
         return running() is not None
 
     def save(self, checkpoint_dir: str | None = None) -> SavedCheckpoint:
@@ -336,8 +336,8 @@ def validate_save_restore(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCounts:
-    """How far a class trainable is: the iterations, the seconds of training, and the steps and
-    episodes of those iterations whose results say how many they had (None: none did)."""
+    """The progress of a class trainable: the iterations, the seconds of training, and the steps
+    and episodes of those iterations whose results say how many they had (None: none did)."""
 
     training_iteration: int = 0
     time_total_s: float = 0.0
@@ -432,7 +432,7 @@ def find_trainable(trainable: Any) -> Any:
 
 
 def can_save(trainable: Any) -> bool:
-    """Whether trials can save themselves on request: those of a class with `save_checkpoint`."""
+    """True if trials can save themselves on request: those of a class with `save_checkpoint`."""
     is_class = isinstance(trainable, type) and issubclass(trainable, Trainable)
     return is_class and trainable.save_checkpoint is not Trainable.save_checkpoint
 
@@ -668,7 +668,7 @@ def _holding(trainable: Any, held: Mapping[str, Any]) -> Any:
 
 
 def _held_by(trainable: Any) -> dict[str, Any]:
-    """What a function was bound to before; a subclass inherits it."""
+    """The earlier bindings of a function; a subclass inherits its own."""
     names = () if isinstance(trainable, type) else (_RESOURCES, _START, _IN_MEMORY)
     return {name: getattr(trainable, name) for name in names if hasattr(trainable, name)}
 

@@ -123,19 +123,19 @@ class Ranks:
 
 
 def visible(text: bytes) -> str:
-    """What a terminal shows of a line, without colours and surrounding spaces."""
+    """The visible text of a line, without colours and surrounding spaces."""
     shown = _ESCAPES.sub("", text.decode(errors="replace"))
     return shown.rstrip("\r").rpartition("\r")[2].strip()
 
 
 def may_report(beginning: bytes) -> bool:
-    """Whether a line that begins so may be a report."""
+    """True if a line with this beginning may be a report."""
     shown = visible(beginning[:_KEPT_OF_LONG])
     return shown.startswith(PREFIX) or PREFIX.startswith(shown)
 
 
 def reports(line: Line) -> bool:
-    """Whether a line of stdout is a report."""
+    """True if a line of stdout is a report."""
     return visible(line.text).startswith(PREFIX)
 
 
@@ -145,7 +145,7 @@ def seems_mixed(line: Line) -> bool:
 
 
 def doubts(unread: int, first_s: float, ran_s: float, rows: int) -> Iterator[str]:
-    """What the rows of a command do not show: lines that could not be read, and that the first of
+    """Warnings about a command: lines that could not be read, and that the first of
     its rows came after `first_s` of `ran_s` seconds."""
     if unread:
         yield unread_text(unread)
@@ -173,7 +173,7 @@ def report_of(line: Line) -> Report:
 
 
 def asks_for_answer(line: Line) -> bool:
-    """Whether a malformed line seems to wait for an answer."""
+    """True if a malformed line seems to wait for an answer."""
     return _ACK.encode() in line.text
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from holdfast.described import Construction, Described
 from holdfast.experiment.worker.command.protocol import (
@@ -158,7 +158,7 @@ class CommandProcess:
 
     @property
     def is_held(self) -> bool:
-        """Whether something that the command started still has its stdout or stderr."""
+        """True while something that the command started has its stdout or stderr."""
         return bool(self._open)
 
     def terminate(self) -> None:
@@ -192,7 +192,7 @@ class CommandProcess:
                 self._open.discard(key.data)
 
     def _left(self) -> Iterator[tuple[str, bytes]]:
-        """What the pipes still hold; what others still write there is left out."""
+        """The rest of the pipes, without what others write there meanwhile."""
         for key in list(self._selector.get_map().values()):
             left = _MOST_LEFT_BYTES
             while key.data != "woken" and left > 0 and (piece := _read(key.fd)) is not None:
@@ -300,21 +300,7 @@ _SHOWN_LINE = 500
 _SHOWN_COMMAND = 300
 
 
-class CommandSettings(Protocol):
-    """What an attempt needs of `CommandTrainable`."""
-
-    words: tuple[str, ...]
-    program: str | None
-    here: str
-    cwd: str | None
-    env: Mapping[str, str]
-    metrics: Mapping[str, str]
-    strict: bool
-    must_report: bool
-    grace_s: float
-
-
-def run_command(settings: CommandSettings, config: Mapping[str, Any], session: Session) -> None:
+def run_command(settings: CommandTrainable, config: Mapping[str, Any], session: Session) -> None:
     """Run the command to its end. Raises CommandFailed; TrialStopped when the trial is over."""
     folder = session.staging_directory()
     config_file = folder / CONFIG
@@ -355,7 +341,7 @@ class _Attempt:
 
     def __init__(
         self,
-        settings: CommandSettings,
+        settings: CommandTrainable,
         session: Session,
         process: CommandProcess,
         folder: Path,
@@ -650,7 +636,7 @@ class CommandTrainable(Described):
         return super().construction().with_arguments(here=self.here, **found)
 
     def holdfast_code(self) -> Iterator[bytes]:
-        """What decides what the command does: itself, and the files below `here` that it names."""
+        """Content that decides what the command does: itself, and files below `here` that it names."""
         metrics = [dict(self.metrics), self.strict, self.must_report]
         told = [self.words, self.program, self.cwd, dict(self.env), metrics]
         yield json.dumps(told, sort_keys=True).encode()
@@ -665,7 +651,7 @@ class CommandTrainable(Described):
         run_command(self, config, current("a command"))
 
     def notes(self, names: Sequence[str]) -> list[str]:
-        """What may be a mistake in a command for parameters of these names. Raises InvalidConfig
+        """Likely mistakes in a command for parameters of these names. Raises InvalidConfig
         for a placeholder that resembles one."""
         macros, written = placeholders(self.words)
         notes = [*misspelled(self.words, names), *unused(self.words, names)]

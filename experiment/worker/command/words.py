@@ -27,7 +27,7 @@ _ENVVAR = "envvar:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the macros stand for, besides the parameters."""
+    """The values of the macros, besides the parameters."""
 
     program: str | None
     here: str
@@ -85,8 +85,8 @@ def check_words(template: Sequence[str], program: str | None) -> None:
 
 
 def misspelled(template: Sequence[str], names: Iterable[str]) -> Iterator[str]:
-    """What stays as it is and is probably a mistake: a macro with what it resembles, a word that
-    is an unknown placeholder.
+    """Placeholders that stay as they are, probably by mistake: a macro with what it resembles, a
+    word that is an unknown placeholder.
 
     Raises InvalidConfig for what resembles a parameter.
     """

@@ -23,10 +23,8 @@ from holdfast.experiment.folder.contents import erase_tree, is_written
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import holdfast_command, note_run
-from holdfast.experiment.progress.reporters import ProgressReporter, ReporterView
-from holdfast.experiment.progress.summary import RunFacts
+from holdfast.experiment.progress.summary import ProgressView, RunFacts
 from holdfast.experiment.progress.views import (
-    ProgressView,
     UnfailingView,
     choose_view,
     error_stream,
@@ -275,6 +273,8 @@ def _failed(trials: Mapping[str, Trial]) -> frozenset[tuple[str, int]]:
 
 def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressView:
     """A view with the user's own progress reporter."""
+    from holdfast.experiment.progress.reporters import ProgressReporter, ReporterView
+
     reporter = request.run.progress_reporter
     if not isinstance(reporter, ProgressReporter):
         raise InvalidConfig(

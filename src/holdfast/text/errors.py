@@ -74,7 +74,7 @@ def _endless() -> str:
 
 
 def _is_plain(error: BaseException) -> bool:
-    """Whether the text of the error and its causes is made without user code."""
+    """True if the text of the error and its causes is made without user code."""
     chain: list[BaseException | None] = [error]
     for one in chain:
         if one is None:

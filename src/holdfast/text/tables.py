@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 
 from holdfast.names import printable
+from holdfast.text.values import aligned, width_of
 
 RED, AMBER = "color:#c62828", "color:#b26a00"
 
@@ -13,15 +14,9 @@ RED, AMBER = "color:#c62828", "color:#b26a00"
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table as text: columns as wide as their widest cell, numbers right-aligned."""
     columns = list(zip(headers, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    signs = [">" if all(map(_is_number, column[1:])) else "<" for column in columns]
-    lines = [headers, ["-" * width for width in widths], *rows]
-    return "\n".join(
-        "  ".join(
-            f"{cell:{s}{w}}" for cell, s, w in zip(line, signs, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    )
+    rule = ["-" * max(map(width_of, column)) for column in columns]
+    numbers = [at for at, column in enumerate(columns) if all(map(_is_number, column[1:]))]
+    return "\n".join(aligned([headers, rule, *rows], right=numbers))
 
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

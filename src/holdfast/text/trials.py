@@ -25,7 +25,7 @@ def short_name(scheduler: str) -> str:
 
 
 def stop_reason(trial: Trial, *, is_live: bool) -> StopReason | None:
-    """Why the trial has stopped; None for one that runs or waits.
+    """The reason why the trial has stopped; None for one that runs or waits.
 
     Unless the run `is_live`, a trial that has begun, or that a person has paused, and that has not
     ended, is interrupted.
@@ -95,7 +95,7 @@ def _who(stop: Stop) -> str:
 
 
 def count_reasons(trials: Iterable[Trial], *, is_live: bool) -> dict[StopReason, int]:
-    """How many trials have stopped for each reason, in the order of `StopReason`."""
+    """The number of trials that have stopped for each reason, in the order of `StopReason`."""
     found = Counter(stop_reason(trial, is_live=is_live) for trial in trials)
     return {reason: found[reason] for reason in StopReason if found[reason]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from holdfast.names import printable
 from holdfast.trial.values import READ_BITS, whole_text
@@ -36,8 +36,18 @@ def filled(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def aligned(lines: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
-    """The lines with their cells in columns.
+def joined(cells: Sequence[str], widths: Sequence[int], right: Collection[int] = ()) -> str:
+    """Cells side by side with two spaces between them, right-aligned in the columns `right`."""
+    pairs = enumerate(zip(cells, widths, strict=False))
+    return "  ".join(
+        filled(cell, width, right=at in right) for at, (cell, width) in pairs
+    ).rstrip()
+
+
+def aligned(
+    lines: Sequence[Sequence[str]], width: int = 0, *, right: Collection[int] = ()
+) -> Iterator[str]:
+    """The lines with their cells in columns, right-aligned in those that `right` numbers.
 
     With a `width`, columns that do not fit are left out, from the last to the third, and a line
     that is still too long is cut.
@@ -46,7 +56,7 @@ def aligned(lines: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
     while width and len(widths) > 2 and sum(widths) + 2 * (len(widths) - 1) > width:
         widths.pop()
     for line in lines:
-        text = "  ".join(map(filled, line, widths)).rstrip()
+        text = joined(line, widths, right)
         yield cut(text, width) if width else text
 
 

@@ -8,12 +8,11 @@ import sys
 
 import pytest
 
-from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.summary import ProgressView, Summary
 from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.experiment.progress.views import (
     LogView,
     NotebookView,
-    ProgressView,
     SilentView,
     UnfailingView,
     choose_view,

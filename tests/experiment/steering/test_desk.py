@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.steering.desk import Desk
+from holdfast.experiment.control.person_orders import PersonOrders
 from holdfast.experiment.steering.orders import (
     AddConfig,
     AddTrials,
@@ -51,17 +52,17 @@ def trial(number: int) -> str:
     return f"d2a66_{number:05d}"
 
 
-async def done(run: SteeredRun, order: Order) -> str:
-    text = await Desk(run).perform(order, BY)
+async def done(run: Any, order: Order) -> str:
+    text = await PersonOrders(run).perform(order, BY)
     assert run.told == [f"{BY}: {text}"]
     run.told.clear()
     return text
 
 
-async def refused(run: SteeredRun, order: Order) -> str:
+async def refused(run: Any, order: Order) -> str:
     before = run.recorded(BY)
     with pytest.raises(Refused) as caught:
-        await Desk(run).perform(order, BY)
+        await PersonOrders(run).perform(order, BY)
     assert (run.recorded(BY), run.told) == (before, [])
     return str(caught.value)
 
@@ -195,14 +196,14 @@ async def test_before_a_run_has_begun_only_its_end_can_be_ordered(run: SteeredRu
     assert await refused(run, AddTrials(count=1)) == (
         "the run is still starting: try again in a moment"
     )
-    assert await Desk(run).perform(StopExperiment(), BY) == (
+    assert await PersonOrders(cast(Any, run)).perform(StopExperiment(), BY) == (
         "the experiment stops. A restore resumes it"
     )
 
 
 async def test_the_experiment_stops_once_however_often_it_is_ordered(run: SteeredRun) -> None:
     for told in ("the experiment stops. A restore resumes it", None, None):
-        text = await Desk(run).perform(StopExperiment(), BY)
+        text = await PersonOrders(cast(Any, run)).perform(StopExperiment(), BY)
         assert text == (told or f"the run is ending already: stopped by {BY}")
     assert run.ended_by == [BY]
     assert run.told == []  # `fit()` says it

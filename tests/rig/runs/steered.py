@@ -6,10 +6,10 @@ import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
+from holdfast.experiment.control.person_orders import PersonOrders
 from holdfast.experiment.records.journal import read_events
-from holdfast.experiment.steering.desk import Desk
 from holdfast.experiment.steering.socket import keep_socket
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.events import EndOrdered, Event
@@ -20,7 +20,7 @@ from tests.rig.runs.recorded import RecordedExperiment
 
 
 class SteeredRun:
-    """What a desk needs of a run, and what it was asked for.
+    """What `PersonOrders` needs of a run, and what it was asked for.
 
     `posts` are the sizes of the writes, `told` the messages of its output. After `fails_after`
     writes the disk is full. `controlled` is None while it has not begun. The search makes
@@ -86,7 +86,7 @@ class SteeredRun:
         async def run() -> None:
             async with RunTasks() as tasks:
                 root = self._recorded.layout.root
-                keep_socket(root, Desk(self).perform, tasks, self.tell)
+                keep_socket(root, PersonOrders(cast(Any, self)).perform, tasks, self.tell)
                 begun.set()
                 await over.wait()
 

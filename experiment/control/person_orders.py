@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
-from holdfast.experiment.callbacks.thread import Level
 from holdfast.experiment.progress.wording import shortage
 from holdfast.experiment.steering.orders import (
     AddConfig,
@@ -31,6 +30,10 @@ from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.text.values import counted
 from holdfast.trial.errors import InvalidConfig
 
+if TYPE_CHECKING:
+    from holdfast.experiment.callbacks.thread import Level
+    from holdfast.experiment.control.controller import Controller
+
 # So many events go into the journal with one write, and no report waits longer for them.
 _AT_A_TIME = 200
 _SHOWN = 10
@@ -39,43 +42,11 @@ _SHOWN = 10
 TrialOrder = events.TrialStopOrdered | events.PauseRequested | events.ResumeRequested
 
 
-class Search(Protocol):
-    """What makes the trials of the run."""
-
-    def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
-        """The config as a trial can have it, and a line for each value that its domain never has.
-        Raises InvalidConfig."""
-
-    def total_with(self, count: int) -> int | None:
-        """How many trials it makes with so many more samples; None without a limit."""
-
-    @property
-    def own_limit(self) -> int | None:
-        """How many trials it lets run at once itself; None if it has no limit."""
-
-
-class Controlled(Protocol):
-    """The controller of a run that has begun."""
-
-    @property
-    def user_code(self) -> Search: ...
-
-    @property
-    def machine(self) -> Machine: ...
-
-    @property
-    def fault(self) -> BaseException | None:
-        """The error that ends the run."""
-
-    def post_all(self, several: Sequence[events.Event]) -> None:
-        """Handle these events now. Without a `fault` they are in the journal afterwards."""
-
-
 class Steered(Protocol):
     """The run that a person steers."""
 
     @property
-    def controlled(self) -> Controlled | None:
+    def controlled(self) -> Controller | None:
         """None until it has begun."""
 
     def end_for(self, by: str) -> None:
@@ -85,7 +56,7 @@ class Steered(Protocol):
         """Show a message in the run's output."""
 
 
-class Desk:
+class PersonOrders:
     """Performs orders on one run."""
 
     def __init__(self, run: Steered) -> None:
@@ -125,7 +96,7 @@ class Desk:
             case _:
                 assert_never(order)
 
-    def _begun(self) -> Controlled:
+    def _begun(self) -> Controller:
         """Raises Refused before the run has begun, and once it ends."""
         controlled = self._run.controlled
         if controlled is None:
@@ -146,7 +117,7 @@ class Desk:
         self._record(controlled, [order])
         return controlled.machine
 
-    def _record(self, controlled: Controlled, several: Sequence[events.Order]) -> None:
+    def _record(self, controlled: Controller, several: Sequence[events.Order]) -> None:
         """Raises Refused if they are not in the journal."""
         controlled.post_all(several)
         if controlled.fault is not None:  # the disk is full
