@@ -636,7 +636,7 @@ class CommandTrainable(Described):
         return super().construction().with_arguments(here=self.here, **found)
 
     def holdfast_code(self) -> Iterator[bytes]:
-        """Content that decides what the command does: itself, and files below `here` that it names."""
+        """The content that decides what the command does: itself and the files that it names."""
         metrics = [dict(self.metrics), self.strict, self.must_report]
         told = [self.words, self.program, self.cwd, dict(self.env), metrics]
         yield json.dumps(told, sort_keys=True).encode()
