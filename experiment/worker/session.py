@@ -19,7 +19,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import STAGING, free_number
 from holdfast.experiment.worker.job import Assignment, Job, Machine
 from holdfast.experiment.worker.metrics import plain_metrics, sendable
-from holdfast.forked import end_child
+from holdfast.forked import close_in_children, end_child
 from holdfast.runtime import learning, process_control
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import Transport
@@ -93,6 +93,10 @@ class Session:
         self._sending = False
         self._transport = transport
         self._pid = os.getpid()
+        # False in a child that user code forked: the connection is its parent's. Asking for the
+        # process each time would be a system call in each report.
+        self.is_here = True
+        close_in_children(self)
         self._reporting = OneAtATime()
         self._is_over = False
         self._thread = threading.get_ident()
@@ -106,11 +110,6 @@ class Session:
         self._clock = TrainingClock(time.perf_counter(), assignment.time_total_s)
         # As text: the first path object of a process takes 0.2 ms of a trial's start.
         self.folder = f"{job.experiment_dir}/{assignment.dirname}"
-
-    @property
-    def is_here(self) -> bool:
-        """False in a child that user code forked: the connection is its parent's."""
-        return os.getpid() == self._pid
 
     @property
     def trial_dir(self) -> Path:
@@ -251,9 +250,13 @@ class Session:
         if not self.is_here:
             end_child()
 
+    def close_in_child(self) -> None:
+        """Called in a child that user code forked."""
+        self.is_here = False
+
     def check_is_here(self, caller: str) -> None:
         """Raises NotInTrial, naming `caller`, in a child that user code forked."""
-        if os.getpid() != self._pid:
+        if not self.is_here:
             raise NotInTrial(
                 f"{caller} works only in the trial's own process, not in one that it started: "
                 f"send it the values, for instance through a multiprocessing.Queue"
