@@ -19,6 +19,7 @@ from holdfast.schema import (
     Between,
     Count,
     Limit,
+    Moment,
     Ordinal,
     PlainName,
     Sparse,
@@ -141,6 +142,7 @@ def _read_state(plain: Any) -> Any:
 
 
 MachineState = Annotated[Mapping[str, Any], Stored(_read_state)]
+PlainTable = Annotated[Mapping[str, Any], Stored(_read_state)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,3 +462,34 @@ Event = (
     | ConfigRefused
     | NoteWritten
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """Something that happened to the experiment, for people.
+
+    `name` is that of its event and `facts` are the event's plain fields, or those that matter.
+    `since` is the time of the record before it, `epoch` the incarnation of the experiment.
+    """
+
+    name: str
+    at: Moment
+    since: Moment
+    epoch: Count
+    facts: PlainTable
+
+
+HAPPENINGS = frozenset(
+    {
+        Begun,
+        Recalled,
+        Resumed,
+        EndOrdered,
+        NodeJoined,
+        NodeLeaving,
+        NodeLeft,
+        NodesSettled,
+        ConfigRefused,
+    }
+)
+"""The events that become a Happening, besides the orders that apply."""

@@ -183,7 +183,7 @@ def _on_failure(state: State, event: Raised, *, node_goes: bool) -> list[Effect]
         return observe(state, TrialEnded(trial_id=event.trial_id))
     if _is_of_the_end(state, event.failure):
         # What ends the script may also kill its workers, which is not a failure of their trials.
-        state.move(Interrupted(trial_id=event.trial_id))
+        state.move(Interrupted(trial_id=event.trial_id, why=state.why_interrupted()))
         return []
     effects = _fail(state, event.trial_id, event.failure, node_goes=node_goes)
     if event.failure.is_no_room and event.failure.node in state.cluster.nodes:

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from holdfast.scheduler.codec import restore_recalled, restore_state
 from holdfast.scheduler.effects import Effect, Release
 from holdfast.scheduler.events import (
+    HAPPENINGS,
     Begun,
     CheckpointLost,
     ConfigRefused,
@@ -81,7 +82,10 @@ from holdfast.trial.events import (
     Started,
     Unread,
 )
+from holdfast.trial.lifecycle import dated
 from holdfast.trial.trial import Trial
+
+_BEGINNINGS = frozenset({Begun, Recalled, Resumed})
 
 
 class Machine(State):
@@ -122,12 +126,16 @@ class Machine(State):
         return True
 
     def _pass_time(self, event: Event, now: float) -> None:
-        """Count the seconds that the experiment ran, without the gap before a restore."""
-        if isinstance(event, CheckpointLost) and not event.in_run:
+        """Count the seconds that the experiment ran, without the gap before a restore. Remember an
+        event that people want to see."""
+        kind = type(event)
+        if kind in HAPPENINGS:
+            self.note(event, now)
+            if kind in _BEGINNINGS:
+                self.now = now
+                return
+        elif isinstance(event, CheckpointLost) and not event.in_run:
             return  # it belongs to that gap
-        if isinstance(event, (Begun, Recalled, Resumed)):
-            self.now = now
-            return
         if self.now and now > self.now:
             self.active_s += now - self.now
         self.now = now
@@ -211,6 +219,8 @@ class Machine(State):
             rested = self._rest(event)
             return [] if rested is None else [*rested, *fill_or_finish(self)]
         trial = self.move(event)
+        if isinstance(event, Started) and not trial.began_at:  # it was stopped while it started
+            trial = self.trials[trial.trial_id] = dated(trial, trial, event, self.now)
         effects: list[Effect] = []
         if trial.status.is_final:
             effects += observe(self, TrialEnded(trial_id=event.trial_id))

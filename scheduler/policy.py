@@ -160,7 +160,7 @@ class CloneTrial:
     dropped.
 
     A paused trial stays paused until UnpauseTrial. With `is_logged`, the policy's log has the
-    change (`holdfast.experiment.projector.policy_log`).
+    change (`holdfast.experiment.projector.trial_files`).
     """
 
     trial_id: str

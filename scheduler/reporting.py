@@ -231,7 +231,8 @@ def _pause_if_held(state: State, trial_id: str) -> None:
     trial = state.trials[trial_id]
     can_continue = trial.has_saved or state.spec.saves_when_told
     if trial.is_held and trial.status is Status.RUNNING and can_continue:
-        state.move(PauseOrdered(trial_id=trial_id))
+        who, _ = state.paused_by(trial_id) or ("a person", 0.0)
+        state.move(PauseOrdered(trial_id=trial_id, why=f"paused by {who}"))
         state.resume_when_free.add(trial_id)
 
 
@@ -240,6 +241,7 @@ def _grow(state: State, trial_id: str) -> list[Effect]:
     trial = state.trials[trial_id]
     if trial.status is not Status.RUNNING or not trial.has_saved or not can_grow(state, trial):
         return []
-    state.move(PauseOrdered(trial_id=trial_id))
+    why = "it continues with more workers"
+    state.move(PauseOrdered(trial_id=trial_id, why=why))
     state.move(Unpaused(trial_id=trial_id))
     return [Warn(text=f"{trial.spec.name} restarts from its newest checkpoint with more workers")]

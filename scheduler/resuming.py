@@ -15,13 +15,14 @@ from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import budget_spent, end, fill_or_finish, observe
 from holdfast.trial.config import ResumeType
-from holdfast.trial.events import Interrupted, Reopened, TrialEvent, Unpaused
+from holdfast.trial.events import Interrupted, Reopened, Unpaused
 from holdfast.trial.metrics import reaches
 from holdfast.trial.trial import Status, Trial, evolve
 
 
 def on_resumed(state: State, event: Resumed) -> list[Effect]:
     """Resume the experiment in a new process, which has no workers yet."""
+    why, silent_since = state.why_interrupted(), state.happened[-1].since
     state.epoch, state.boot_id = event.epoch, event.boot_id
     stopped = _stopped(state, event)
     state.ahead = kept_ahead(state, event)
@@ -35,6 +36,7 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     state.deferred_replies, state.saving = {}, {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     text = _without_checkpoint(state, event)
+    _interrupt_all(state, why, silent_since)
     waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]
     for trial_id in waiting:
         _set_terms(state, trial_id, event)
@@ -93,8 +95,8 @@ def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
     trial = state.trials[trial_id]
     if _stays_paused(state, trial, event):
         return False
-    if undone := _back_to_waiting(trial):
-        trial = state.move(undone)
+    if trial.status is Status.PAUSED:
+        trial = state.move(Unpaused(trial_id=trial_id))
     if not _should_run(trial, event, state.spec, is_over=state.ending is not None):
         return False
     if changes := _reopening(trial, event):
@@ -121,13 +123,11 @@ def _set_terms(state: State, trial_id: str, event: Resumed) -> None:
         state.trials[trial_id] = evolve(trial, spec=spec)
 
 
-def _back_to_waiting(trial: Trial) -> TrialEvent | None:
-    """The event that returns an active trial to the queue: the experiment stopped while it ran."""
-    if trial.status is Status.PAUSED:
-        return Unpaused(trial_id=trial.trial_id)
-    if trial.status.has_worker:
-        return Interrupted(trial_id=trial.trial_id)
-    return None
+def _interrupt_all(state: State, why: str, ended_at: float) -> None:
+    """Return active trials to the queue: the experiment stopped while they ran."""
+    for trial_id, trial in list(state.trials.items()):
+        if trial.status.has_worker:
+            state.move(Interrupted(trial_id=trial_id, why=why, ended_at=ended_at))
 
 
 def _should_run(trial: Trial, event: Resumed, spec: ExperimentSpec, *, is_over: bool) -> bool:

@@ -13,7 +13,18 @@ from typing import Annotated, Any
 
 from holdfast.names import shown
 from holdfast.plain_numbers import is_number
-from holdfast.scheduler.events import ConfigAdded, EndOrdered, ExperimentSpec, Suggested
+from holdfast.scheduler.events import (
+    Begun,
+    ConfigAdded,
+    EndOrdered,
+    Event,
+    ExperimentSpec,
+    Happening,
+    PauseRequested,
+    Recalled,
+    Resumed,
+    Suggested,
+)
 from holdfast.scheduler.kept import Kept, NotKept, Rare, TrialId
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement, WaitsFor
@@ -21,7 +32,7 @@ from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_
 from holdfast.schema import Count, Moment, Stored, UnreadableRecord, to_fields
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.events import TrialEvent, Unpaused
-from holdfast.trial.lifecycle import advance
+from holdfast.trial.lifecycle import advance, dated
 from holdfast.trial.metrics import absent_from_first_report, has_metric, lookup, unscored
 from holdfast.trial.trial import CheckpointRecord, Status, Trial
 from holdfast.trial.values import Config
@@ -168,6 +179,7 @@ def superseded(
     return [checkpoint for checkpoint in committed if checkpoint.index not in kept]
 
 
+_MOST_HAPPENINGS = 500
 _MAKES_ROOM = frozenset({Status.PAUSED, Status.TERMINATED, Status.ERROR})
 
 
@@ -228,7 +240,8 @@ class State:
     # The oldest of them is being made a trial.
     asking_config: Rare[bool]
     now: Moment
-    # The format of the journal that this state was read from.
+    # What happened to the experiment, for people: the newest 500.
+    happened: Rare[tuple[Happening, ...]]
     # The trials that the newest event has changed, as they were before it.
     moved: NotKept[dict[str, Trial]]
     # The policy's decisions on the newest event, one list per observation.
@@ -255,6 +268,7 @@ class State:
         self.ahead = ()
         self.suggestion_s = self.look_ahead = 0.0
         self.configs, self.asking_config = (), False
+        self.happened = ()
         self.moved, self.answers, self._recorded = {}, [], None
 
     def begin_with(self, trials: Iterable[Trial]) -> None:
@@ -334,6 +348,7 @@ class State:
         self.moved.setdefault(event.trial_id, before)
         trial = self.trials[event.trial_id] = advance(before, event)
         if trial.status is not before.status:
+            trial = self.trials[event.trial_id] = dated(before, trial, event, self.now)
             if trial.status in _MAKES_ROOM:
                 self.search_waits = False
             if before.status is Status.PAUSED:
@@ -343,6 +358,36 @@ class State:
         if self.policy is not None:
             self.policy.follow(before, trial)
         return trial
+
+    def note(self, event: Event, now: float) -> None:
+        """Remember an event of the experiment, for people. Called before it is handled."""
+        if isinstance(event, (Begun, Recalled)):
+            facts: dict[str, Any] = {
+                "num_samples": event.spec.num_samples,
+                "scheduler": event.spec.scheduler,
+            }
+        elif isinstance(event, Resumed):
+            facts = {"was_ended": self.ending is not None}
+        else:
+            facts = to_fields(event)
+        epoch = event.epoch if isinstance(event, Resumed) else self.epoch
+        one = Happening(
+            name=type(event).__name__, at=now, since=self.now or now, epoch=epoch, facts=facts
+        )
+        self.happened = (*self.happened[1 - _MOST_HAPPENINGS :], one)
+
+    def paused_by(self, trial_id: str) -> tuple[str, float] | None:
+        """The person who has paused the trial last, and when (seconds since 1970)."""
+        for one in reversed(self.happened):
+            if one.name == PauseRequested.__name__ and one.facts.get("trial_id") == trial_id:
+                return str(one.facts.get("by", "")), one.at
+        return None
+
+    def why_interrupted(self) -> str:
+        """Why the end of the run interrupts a trial, for people."""
+        if self.ending is None:
+            return "no process ran the experiment any more"
+        return self.ending.message or f"the run ended: {self.ending.reason}"
 
     def _index_clone(self, before: Trial | None, trial: Trial) -> None:
         if before is not None and before.origin is not None and before.awaits_copy:

@@ -41,13 +41,14 @@ def on_order(state: State, order: Order) -> list[Effect]:
     """Perform an order. One that does not apply (see `refusal`) changes nothing."""
     if refusal(state, order):
         return []
+    state.note(order, state.now)
     match order:
         case TrialStopOrdered(trial_id=trial_id, by=by):
             why = Stop(reason=StopReason.USER, by=by, why=f"stopped by {by}")
             effects = stop(state, trial_id, why, is_reporting=False)
             return [*effects, *fill_or_finish(state)]
-        case PauseRequested(trial_id=trial_id):
-            return [*_pause(state, trial_id, at_once=order.now), *fill_or_finish(state)]
+        case PauseRequested():
+            return [*_pause(state, order), *fill_or_finish(state)]
         case ResumeRequested(trial_id=trial_id):
             return _resume(state, trial_id)
         case LimitChanged(max_concurrent=most):
@@ -83,14 +84,15 @@ def on_refused(state: State, event: ConfigRefused) -> list[Effect]:
     ]
 
 
-def _pause(state: State, trial_id: str, *, at_once: bool) -> list[Effect]:
+def _pause(state: State, order: PauseRequested) -> list[Effect]:
+    trial_id = order.trial_id
     trial, placement = state.trials[trial_id], state.placement
     if not trial.is_held:
         state.move(Held(trial_id=trial_id))
     if trial_id in placement.queue or placement.waits.get(trial_id) is WaitsFor.CHECKPOINT:
         state.enqueue(trial_id)
-    elif at_once and trial.status.has_worker:
-        state.move(Interrupted(trial_id=trial_id))
+    elif order.now and trial.status.has_worker:
+        state.move(Interrupted(trial_id=trial_id, why=f"paused by {order.by}", is_pause=True))
         return [Halt(trial_id=trial_id, attempt=trial.attempt)]
     return []
 

@@ -167,7 +167,7 @@ def _interrupt(state: State, *, may_save: bool) -> list[Effect]:
         if may_save and trial.status is Status.RUNNING:
             effects.append(Preempt(trial_id=trial_id, attempt=trial.attempt, why=_PREEMPTED))
         elif trial.status in (Status.STARTING, Status.RUNNING):
-            state.move(Interrupted(trial_id=trial_id))
+            state.move(Interrupted(trial_id=trial_id, why=state.why_interrupted()))
             effects.append(_halt(state, trial_id))
     return effects
 
@@ -201,9 +201,11 @@ def _tell_restarts(state: State, trial: Trial) -> list[Effect]:
     ]
 
 
-def _order_pause(state: State, trial_id: str, *, is_reporting: bool) -> list[Effect]:
+def _order_pause(
+    state: State, trial_id: str, why: str = "the scheduler paused it", *, is_reporting: bool
+) -> list[Effect]:
     """Pause a running trial. If it is reporting, the answer carries the order."""
-    state.move(PauseOrdered(trial_id=trial_id))
+    state.move(PauseOrdered(trial_id=trial_id, why=why))
     return [] if is_reporting else [_halt(state, trial_id)]
 
 
@@ -218,7 +220,8 @@ def _clone(state: State, order: CloneTrial, *, is_reporting: bool) -> list[Effec
         return end(state, EndOrdered(reason="abort", message=message))
     effects: list[Effect] = []
     if status is Status.RUNNING:
-        effects += _order_pause(state, trial_id, is_reporting=is_reporting)
+        why = f"it continues from a checkpoint of trial {order.source}"
+        effects += _order_pause(state, trial_id, why, is_reporting=is_reporting)
         state.resume_when_free.add(trial_id)
     origin = Origin(trial_id=order.source, checkpoint=checkpoint)
     state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config, at=state.now))

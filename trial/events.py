@@ -100,9 +100,10 @@ class RungReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseOrdered:
-    """The scheduler pauses the trial, which gives up its worker."""
+    """The scheduler pauses the trial, which gives up its worker. `why` is for people."""
 
     trial_id: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,9 +229,16 @@ class Errored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
-    """The run ended while the trial ran: Ctrl-C, or a restore found the trial unfinished."""
+    """The run ended while the trial ran, or a person pauses the trial at once.
+
+    `why` is for people. `ended_at`: when the attempt ended (seconds since 1970), if that was
+    before: a restore found the trial unfinished. `is_pause`: a person pauses it.
+    """
 
     trial_id: str
+    why: str = ""
+    ended_at: Moment | None = None
+    is_pause: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

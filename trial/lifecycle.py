@@ -41,6 +41,7 @@ from holdfast.trial.events import (
     Unread,
 )
 from holdfast.trial.trial import (
+    Attempt,
     Budget,
     CheckpointRecord,
     Place,
@@ -89,6 +90,7 @@ _with_checkpoints = evolver(Trial, "checkpoints")
 _with_rungs = evolver(Trial, "rungs")
 _with_status = evolver(Trial, "status")
 _with_end = evolver(Trial, "status", "stop", "is_held")
+_with_times = evolver(Trial, "began_at", "ended_at")
 _with_committed = evolver(CheckpointRecord, "committed")
 
 
@@ -354,3 +356,71 @@ def advance(trial: Trial, event: TrialEvent) -> Trial:
     if row is None:
         raise InvalidTransition(trial.story(), event)
     return row(trial, event)
+
+
+# -- attempts -------------------------------------------------------------------------------------
+
+_MOST_ATTEMPTS = 100
+# The end of a traceback has the frames of the user's code. `error.txt` has all of it.
+_MOST_TRACEBACK = 4_000
+
+
+def dated(before: Trial, after: Trial, event: TrialEvent, now: float) -> Trial:
+    """The trial after `event`, which has changed its status or started its worker, with the times
+    of its attempts. `now` is in seconds since 1970."""
+    if isinstance(event, Launched):
+        return _with_times(after, began_at=0.0, ended_at=0.0)
+    if isinstance(event, Started):
+        return _with_times(after, began_at=before.began_at or now, ended_at=0.0)
+    if isinstance(event, Reopened):
+        return _with_attempt(after, before, _ended(before))
+    if not before.status.has_worker or after.status.has_worker:
+        return after
+    at = event.ended_at if isinstance(event, Interrupted) and event.ended_at else now
+    ended = _with_times(after, began_at=before.began_at, ended_at=at)
+    if after.status.is_final:
+        return ended
+    return _with_attempt(ended, ended, _left(event, before))
+
+
+def _left(event: TrialEvent, before: Trial) -> dict[str, Any]:
+    """How an attempt ended whose trial goes on."""
+    match event:
+        case Retried() | Shrunk():
+            failure = event.failure
+            kept = replace(failure, traceback=failure.traceback[-_MOST_TRACEBACK:])
+            return {"end": "failed", "failure": kept}
+        case Interrupted(is_pause=False):
+            return {"end": "interrupted", "why": event.why} if before.began_at else {}
+        case PauseOrdered() | Interrupted():
+            return {"end": "paused", "why": event.why}
+        case _:
+            return {"end": "ended"}
+
+
+def _ended(trial: Trial) -> dict[str, Any]:
+    """How the last attempt of a trial ended that a restore reopens."""
+    if trial.error is not None:
+        return {"end": "failed", "failure": trial.error}
+    return {"end": "ended", "stop": trial.stop}
+
+
+def _with_attempt(trial: Trial, was: Trial, how: dict[str, Any]) -> Trial:
+    """The trial with its newest attempt, as it `was`, among those that have ended."""
+    known = trial.attempts
+    if not how or not was.attempt or (known and known[-1].attempt == was.attempt):
+        return trial
+    newest = Attempt(
+        attempt=was.attempt,
+        began_at=was.began_at,
+        ended_at=was.ended_at,
+        from_iteration=was.resumed_from,
+        to_iteration=was.iteration,
+        from_time_s=was.time_at_start_s,
+        to_time_s=was.time_total_s,
+        place=was.place,
+        **how,
+    )
+    if len(known) >= _MOST_ATTEMPTS:
+        known = (known[0], *known[2 - _MOST_ATTEMPTS :])
+    return evolve(trial, attempts=(*known, newest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.names import folder_name, plain_name
@@ -290,6 +290,34 @@ class Takeover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An attempt that has ended and that another may follow.
+
+    Times are in seconds since 1970, except `from_time_s` and `to_time_s`: seconds of training, as
+    `Trial.time_total_s`. `began_at` is 0 if its worker did not start. It began from the checkpoint
+    of `from_iteration` (0: none). `failure` says why it failed, `stop` why its trial had ended
+    before a restore reopened it; `why` is a text for all other ends.
+    """
+
+    attempt: Count
+    began_at: Moment
+    ended_at: Moment
+    from_iteration: Count
+    to_iteration: Count
+    from_time_s: float
+    to_time_s: float
+    end: Literal["failed", "paused", "interrupted", "ended"]
+    why: Sparse[str] = ""
+    place: Place = Place()
+    failure: Failure | None = None
+    stop: Stop | None = None
+
+    @property
+    def has_reported(self) -> bool:
+        return self.to_iteration > self.from_iteration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One trial at one moment; `lifecycle.advance` returns its successor.
 
@@ -306,7 +334,10 @@ class Trial:
     set from the order to stop, or the return of its function, until a restore reopens it. `rungs`
     and `takeovers` are what a scheduler decided about it, in order. `usages` says what each
     attempt has used, as far as that is known; the newest is last. `unread` counts lines of its
-    command that looked like reports and could not be read.
+    command that looked like reports and could not be read. `began_at` is when the worker of this
+    attempt started, and `ended_at` when the attempt ended, in seconds since 1970; 0 before that.
+    `attempts` are those that have ended and that another may follow, with this one if it is such;
+    of more than 100, the first and the newest.
 
     `is_held`: a person pauses it. While it runs, it continues until it can be paused; while it is
     PENDING, it does not start until the person resumes it. `note` is a person's text about it.
@@ -341,6 +372,9 @@ class Trial:
     rungs: tuple[RungVisit, ...] = ()
     takeovers: tuple[Takeover, ...] = ()
     usages: tuple[Usage, ...] = ()
+    began_at: Sparse[Moment] = 0.0
+    ended_at: Sparse[Moment] = 0.0
+    attempts: tuple[Attempt, ...] = ()
     is_held: Sparse[bool] = False
     note: Sparse[str] = ""
     is_infeasible: Sparse[bool] = False
@@ -396,6 +430,11 @@ class Trial:
     @property
     def newest_checkpoint(self) -> CheckpointRecord | None:
         return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def first_began_at(self) -> float:
+        """When the first worker of the trial started; 0 before that."""
+        return self.attempts[0].began_at if self.attempts else self.began_at
 
     @property
     def has_saved(self) -> bool:

@@ -16,7 +16,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import SHARE, WEB, Settings
 from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.queue.job_experiments import JOB
-from holdfast.experiment.trackers.job import TrackerJob
+from holdfast.experiment.trackers.delivery import TrackerJob
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.objects import ObjectRef, references_in

@@ -188,7 +188,7 @@ class ProgressTable(AppendFile):
 
     @property
     def _may_widen(self) -> bool:
-        """Whether the total of rewritten cells stays in proportion to the cells of the table."""
+        """True while the total of rewritten cells is in proportion to the cells of the table."""
         taken = self._cells_taken + self._cells_held
         cells = (self.rows - len(self._held)) * self._width
         is_cheap = self.rewritten + cells <= _FREE_CELLS + 2 * taken
@@ -196,7 +196,7 @@ class ProgressTable(AppendFile):
 
     @property
     def is_complete(self) -> bool:
-        """Whether no row is held back."""
+        """True if no row is held back."""
         return not self._held
 
     def copy_rows(self, folder: str, known: Written, rows: int) -> None:

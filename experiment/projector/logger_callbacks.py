@@ -28,7 +28,7 @@ _KINDS: Final = (JsonLoggerCallback, CSVLoggerCallback, TBXLoggerCallback)
 
 
 def is_written_anyway(callback: Callback) -> bool:
-    """Whether the callback need not be called; a subclass may have its own methods."""
+    """True if the callback need not be called; a subclass may have its own methods."""
     return type(callback) in _KINDS
 
 

@@ -18,10 +18,8 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import OF_SCRIPT, Layout
-from holdfast.experiment.projector.clean_folders import CleanFolders
-from holdfast.experiment.projector.pace import Pace
-from holdfast.experiment.projector.policy_log import PolicyLog
-from holdfast.experiment.projector.trial_files import INVISIBLE, TrialFiles
+from holdfast.experiment.projector.folders import CleanFolders
+from holdfast.experiment.projector.trial_files import INVISIBLE, PolicyLog, TrialFiles
 from holdfast.experiment.records.recovery import Fold, subject_of
 from holdfast.experiment.records.snapshots import Snapshot, load_newest_snapshot, write_snapshot
 from holdfast.scheduler.events import Event, Recalled
@@ -30,6 +28,36 @@ from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.trial.trial import Trial
+
+# The pause after the work, in multiples of the time that it took.
+_REST = 30
+
+
+class Pace:
+    """A context manager around work that is due every `period_s`, the first time now if `at_once`.
+
+    Slow work is due later, so that it takes at most a thirtieth of the time.
+    """
+
+    def __init__(
+        self, period_s: float, clock: Callable[[], float], *, at_once: bool = False
+    ) -> None:
+        self._period_s = period_s
+        self._clock = clock
+        self._entered = 0.0
+        self.due_at = clock() + (0.0 if at_once else period_s)
+
+    @property
+    def is_due(self) -> bool:
+        return self._clock() >= self.due_at
+
+    def __enter__(self) -> None:
+        self._entered = self._clock()
+
+    def __exit__(self, *_: object) -> None:
+        now = self._clock()
+        self.due_at = now + max(self._period_s, _REST * (now - self._entered))
+
 
 # Rows are written to the operating system at least this often, in bytes of the journal (0.1 s of
 # work), so that catching up with a long journal needs little memory.
@@ -49,7 +77,7 @@ _EVERY_TRIAL = _EveryTrial()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorSettings:
-    """What the projector writes, and how often.
+    """The files that the projector writes, and how often.
 
     `remembers_clean`: a snapshot says in which folders a later run has to look for leftovers.
     Only processes that the projector knows of may write into the folders, and the uploader, which
@@ -203,20 +231,16 @@ class Projector:
         with self._snapshots:
             self._saved_bytes = write_snapshot(self._layout, taken)
 
-    def _save_appended(self, fold: Fold) -> None:
+    def _save_within(self, fold: Fold, *, anew: bool = False) -> None:
         """Save while catching up, so that readers of the experiment, or the next projector, start
-        here."""
-        self._files.close_ended(fold.machine)
-        self._save(self._taken(fold, self._files.behind))
+        here.
 
-    def _save_rewritten(self, fold: Fold) -> None:
-        """Save while all files are rewritten.
-
-        The files of final trials are put in place. Later records make the files of their trials
-        stale again.
+        With `anew`, all files are rewritten: those of final trials are put in place. Later records
+        make the files of their trials stale again.
         """
-        self._files.close_ended(fold.machine, forget=False)
-        self._files.settle_ended()
+        self._files.close_ended(fold.machine, forget=not anew)
+        if anew:
+            self._files.settle_ended()
         self._save(self._taken(fold, self._files.behind))
 
     def _save_partly_rewritten(self, end: Snapshot, stale: set[str], fold: Fold) -> None:
@@ -245,7 +269,9 @@ class Projector:
             return
         beginning, taken = loaded.beginning.position, loaded.snapshot
         if taken is None:
-            self._fold = self._rewrite(_EVERY_TRIAL, beginning, stop, save=self._save_rewritten)
+            self._fold = self._rewrite(
+                _EVERY_TRIAL, beginning, stop, save=partial(self._save_within, anew=True)
+            )
         else:
             self._fold = self._continue_from(taken, beginning, stop)
         self._beginning = beginning
@@ -303,7 +329,7 @@ class Projector:
     def _append(self, stop: Position | None) -> None:
         """Append the records up to `stop` to the files."""
         fold = self._fold
-        for event, now, before in self._records(fold, stop, self._save_appended):
+        for event, now, before in self._records(fold, stop, self._save_within):
             if (trial_id := subject_of(event)) is not None:
                 self._files.apply(event, now, before, fold.machine.trials[trial_id], anew=False)
         self._files.flush()
@@ -384,7 +410,7 @@ def passed(journal: Path, position: Position) -> tuple[int, int]:
 
 
 def _is_as_at(end: Trial, now: Trial) -> bool:
-    """Whether the files of a trial are already in their final state."""
+    """True if the files of a trial are already in their final state."""
     return (end.status, end.attempt, end.iteration) == (now.status, now.attempt, now.iteration)
 
 

@@ -41,7 +41,7 @@ from holdfast.experiment.start.extension import (
 )
 from holdfast.experiment.start.request import Request, job_of, seed_of, spec_of
 from holdfast.experiment.start.restoring import check_recorded
-from holdfast.experiment.trackers.job import TrackerJob
+from holdfast.experiment.trackers.delivery import TrackerJob
 from holdfast.experiment.trackers.supervisor import jobs_of
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.user_objects.pickling import parts_of, pickled_size

@@ -1,5 +1,5 @@
 """Trackers (W&B, MLflow, any callback of that kind), each in its own process.
 
 The process reads the journal, so the run never waits for a tracker. Start reading at
-`delivery_loop.py`; `delivery.py` is its pure part, `supervisor.py` the controller's side.
+`process.py`; `delivery.py` is its pure part, `supervisor.py` the controller's side.
 """

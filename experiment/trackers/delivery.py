@@ -1,4 +1,4 @@
-"""What to deliver to a tracker, what it has acknowledged, and when to retry.
+"""Decides what a tracker gets, notes what it has acknowledged, and says when to retry.
 
 A tracker gets a call for each start of an attempt, row, checkpoint and end. The calls for a trial
 are ordered by attempt, iteration and kind, and the order is the same for everyone who reads the
@@ -11,14 +11,48 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import hooks_for
+from holdfast.experiment.folder.layout import Layout
 from holdfast.names import shown as shown_value
 from holdfast.scheduler.events import Event
 from holdfast.schema import decode
 from holdfast.trial.trial import Status, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerJob:
+    """The start data of one tracker process, sent over its socket.
+
+    `name`, `file` and `tracker` (pickled) are those of one tracker. `secrets` are its attributes
+    that are never in a pickle; `target` is where it sends to, for messages. `space` describes the
+    search space. Everything else is the same for all trackers of an experiment: `tags` are those
+    of its RunConfig, `resume_command` is a run that delivers what is missing.
+    """
+
+    root: str
+    experiment_id: str
+    trainable: str
+    experiment_path: str
+    begins: int
+    samples: int | None = None
+    total_samples: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    space: Sequence[Mapping[str, Any]] = ()
+    resume_command: str = ""
+    name: str = ""
+    file: str = ""
+    tracker: bytes = b""
+    secrets: bytes = b""
+    target: str = ""
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(Path(self.root))
+
 
 FORMAT: Final = 3
 ROW: Final = "on_trial_result"
@@ -88,7 +122,7 @@ class Span:
     why: str
 
     def takes(self, call: TrackerCall, why: str) -> bool:
-        """Whether the row directly follows this span, and was refused for the same reason."""
+        """True if the row directly follows this span, and was refused for the same reason."""
         follows = call.trial.iteration == self.to_iteration + 1
         return follows and call.trial.attempt == self.attempt and why == self.why
 
@@ -138,7 +172,7 @@ class DeliveryState:
 
     @property
     def are_settled(self) -> bool:
-        """Whether the tracker has acknowledged everything, and refused nothing."""
+        """True if the tracker has acknowledged everything, and refused nothing."""
         return all(account.is_settled for account in self.accounts.values())
 
     def read(
@@ -261,21 +295,9 @@ def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
             raise ValueError("its checksum is wrong")
         if data["experiment"] != experiment_id:
             return {}
-        kept = {name: decode(_Kept, one) for name, one in data["trials"].items()}
+        return {name: decode(Account, one) for name, one in data["trials"].items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error
-    return {
-        name: Account(delivered=one.delivered, refused=tuple(one.refused))
-        for name, one in kept.items()
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """The part of an account that `encode_state` stores."""
-
-    delivered: Mark
-    refused: Sequence[Span]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +336,7 @@ class DeliveryStatus:
 
     @property
     def is_last_try(self) -> bool:
-        """Whether a row that is refused now will not be retried."""
+        """True if a row that is refused now will not be retried."""
         return self.is_refusing or self.failures + 1 >= self.delays.tries
 
     def after_refusal(self) -> DeliveryStatus:

@@ -12,8 +12,13 @@ from typing import Any
 
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.thread import Tell, names_of
-from holdfast.experiment.trackers.delivery import Account, Mark, decode_accounts, shown_range
-from holdfast.experiment.trackers.job import TrackerJob
+from holdfast.experiment.trackers.delivery import (
+    Account,
+    Mark,
+    TrackerJob,
+    decode_accounts,
+    shown_range,
+)
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.runtime.process_exits import Watched
@@ -165,7 +170,7 @@ class _TrackerProcess:
             self._tell(f"not delivered to {self._name}: {missing}. {why}", "loss")
 
     async def _opens(self, deadline_s: float) -> bool:
-        """Whether the tracker answers, or ends, before it stops working on that."""
+        """True if the tracker answers, or ends, before it stops working on that."""
         used_s = self._service.cpu_time_s
         for _ in range(_OPENING_DEADLINES):
             if await self._ends(deadline_s, self._answered):
@@ -176,7 +181,7 @@ class _TrackerProcess:
         return False
 
     async def _ends(self, timeout_s: float, *others: asyncio.Future[Any]) -> bool:
-        """Whether the tracker, or one of `others`, is done before the timeout."""
+        """True if the tracker, or one of `others`, is done before the timeout."""
         ends: list[asyncio.Future[Any]] = [self._done, self._service.ended, *others]
         return await first_of(ends, timeout_s)
 

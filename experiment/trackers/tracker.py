@@ -64,7 +64,7 @@ class TrackedTrial(TrialView):
 
     @property
     def stop_reason(self) -> str:
-        """Why the trial has ended, as in `Result.stop_reason`; "interrupted" if it has not."""
+        """The reason for its end, as in `Result.stop_reason`; "interrupted" if it has none."""
         return (stop_reason(self._trial, is_live=False) or StopReason.INTERRUPTED).value
 
 
@@ -118,7 +118,7 @@ class Tracker(LoggerCallback):
         return frozenset()
 
     def is_refusal(self, error: Exception) -> bool:
-        """Whether a retry is useless. The row is then tried a few more times and set aside.
+        """True if a retry is useless. The row is then tried a few more times and set aside.
 
         After any other error it is tried until it works.
         """

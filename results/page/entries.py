@@ -1,24 +1,121 @@
-"""The trials of an experiment as rows of a table, kept as they change. Pure: no I/O."""
+"""The trials of an experiment as rows of a table, kept as they change, and their values as a
+browser's JSON parser reads them. Pure: no I/O."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summarizer import value_of
-from holdfast.results.page.values import cells, is_number, number, shortened
 from holdfast.results.ranking import params_of
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import stop_reason, stop_sentence
 from holdfast.trial.trial import Trial
-from holdfast.trial.values import flatten, key_name, readable
+from holdfast.trial.values import flatten, key_name, readable, whole_text
+
+# A text in a table, and one in the page of a trial. The whole text is in the files.
+SHORT: Final = 200
+LONG: Final = 10_000
+# The leaves of a config or of metrics that a page shows.
+MOST_LEAVES: Final = 2_000
+# Fewer than the bits of the largest double.
+_DOUBLE_BITS: Final = 1_000
+_CUT: Final = "…"
+
+
+def number(value: float) -> float | str:
+    """A number; NaN and the infinities, which JSON lacks, as texts."""
+    if value - value == 0:
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def shortened(text: str, most: int = LONG) -> str:
+    return text if len(text) <= most else text[: most - 1] + _CUT
+
+
+def json_value(value: Any, most: int = LONG) -> Any:
+    """A readable value as JSON, with texts of at most `most` characters and at most 2,000
+    leaves."""
+    return _Counted(most).of(readable(value))
+
+
+class _Counted:
+    """Converts a value, and stops when it has converted enough."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._left = MOST_LEAVES
+
+    def of(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is float:
+            return number(value)
+        if kind is str:
+            return shortened(value, self._most)
+        if kind is int:
+            # A browser's numbers are doubles; a larger one is shown whole, as text.
+            return value if abs(value) <= 1 << 53 else str(value)
+        if isinstance(value, Mapping):
+            found: dict[str, Any] = {}
+            for key, item in value.items():
+                if not self._take():
+                    found[_CUT] = f"{len(value) - len(found)} more"
+                    break
+                found[shortened(str(key), SHORT)] = self.of(item)
+            return found
+        if isinstance(value, (list, tuple)):
+            items: list[Any] = []
+            for item in value:
+                if not self._take():
+                    items.append(_CUT)
+                    break
+                items.append(self.of(item))
+            return items
+        return value
+
+    def _take(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+
+def cells(flat: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """The first `most` numbers and short texts of a flat table, for columns."""
+    found: dict[str, Any] = {}
+    for name, value in flat.items():
+        kind = type(value)
+        if kind is float:
+            value = number(value)
+        elif kind is int:
+            value = value if abs(value) <= 1 << 53 else _large(value)
+        elif kind is str:
+            value = shortened(value, SHORT)
+        elif kind is not bool:
+            continue
+        found[shortened(name, SHORT)] = value
+        if len(found) >= most:
+            break
+    return found
+
+
+def _large(value: int) -> float | str:
+    """A browser's numbers are doubles."""
+    return (
+        float(value) if value.bit_length() < _DOUBLE_BITS else shortened(whole_text(value), SHORT)
+    )
+
+
+def is_number(value: Any) -> bool:
+    """True for a number in a column, also NaN and the infinities."""
+    return type(value) in (int, float) or value in ("NaN", "Infinity", "-Infinity")
+
 
 COLUMNS: Final = (
     "index", "name", "status", "stop_reason", "why", "iteration", "attempt", "failures",
     "time_total_s", "reported_at", "value", "node", "note", "checkpoint", "error", "is_added",
-    "is_held", "pausing", "checkpoint_iteration",
+    "is_held", "pausing", "checkpoint_iteration", "began_at",
 )  # fmt: skip
 # Of the columns that an experiment may name itself; each trial shows at most so many.
 _MOST_NAMES: Final = 200
@@ -35,17 +132,13 @@ class Entry:
     params: Mapping[str, Any]
     metrics: Mapping[str, Any]
 
-    def plain(self, trial_id: str, began_at: float | None) -> dict[str, Any]:
+    def plain(self, trial_id: str) -> dict[str, Any]:
         return {
             "trial_id": trial_id,
             **dict(zip(COLUMNS, self.values, strict=True)),
-            "began_at": began_at,
             "params": self.params,
             "metrics": self.metrics,
         }
-
-
-BeganAt = Callable[[str], float | None]
 
 
 class Entries:
@@ -84,27 +177,26 @@ class Entries:
             self._changed_at[trial_id] = self.version = version
         return self.version == version
 
-    def changed_since(self, version: int, began_at: BeganAt) -> Iterator[dict[str, Any]]:
+    def changed_since(self, version: int) -> Iterator[dict[str, Any]]:
         """The trials that have changed after that version, the newest change first."""
         for trial_id in reversed(self._changed_at):
             if self._changed_at[trial_id] <= version:
                 return
-            yield self._entries[trial_id].plain(trial_id, began_at(trial_id))
+            yield self._entries[trial_id].plain(trial_id)
 
-    def columns(self, began_at: BeganAt) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """The answer of api/e/KEY/trials."""
         known = list(self._entries.values())
-        by_column = zip(*(entry.values for entry in known), strict=True) if known else ()
-        columns = dict(zip(COLUMNS, map(list, by_column), strict=True)) if known else {}
+        by_column = (
+            zip(*(one.values for one in known), strict=True) if known else [()] * len(COLUMNS)
+        )
+        columns = dict(zip(COLUMNS, map(list, by_column), strict=True))
         params = [entry.params for entry in known]
         metrics = [entry.metrics for entry in known]
         return {
             "version": self.version,
             "ids": list(self._entries),
-            "columns": {
-                **(columns or {name: [] for name in COLUMNS}),
-                "began_at": list(map(began_at, self._entries)),
-            },
+            "columns": columns,
             "params": {name: [one.get(name) for one in params] for name in self.shown_params},
             "metrics": {name: [one.get(name) for one in metrics] for name in self.shown_metrics},
         }
@@ -160,6 +252,7 @@ class Entries:
                 trial.is_held,
                 trial.is_pausing,
                 None if newest is None else newest.iteration,
+                trial.first_began_at or None,
             ),
             self._params_of(trial),
             self._metrics_of(trial),

@@ -17,10 +17,8 @@ from holdfast.experiment.progress.wording import cause, short_of_room, user_fram
 from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.results.overview import node_list
-from holdfast.results.page.attempts import failure_of
-from holdfast.results.page.entries import Entries
-from holdfast.results.page.history import History
-from holdfast.results.page.values import json_value, number, shortened
+from holdfast.results.page.entries import Entries, json_value, number, shortened
+from holdfast.results.page.history import failures_of
 from holdfast.results.result_grid import front_of
 from holdfast.runtime.launcher import short_cause
 from holdfast.scheduler.machine import Machine
@@ -161,7 +159,7 @@ def _progress(
 
 
 def waiting_text(machine: Machine, running: int, now: float) -> str:
-    """What the free workers or the trials of a live run wait for; "" for nothing."""
+    """The reason why workers of a live run are free or its trials wait; "" for none."""
     if text := search_text(machine, now):
         return f"{text}."
     if machine.finished:
@@ -187,22 +185,22 @@ class Causes:
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[tuple[str, str], Failure]] = {}
 
-    def plain(self, machine: Machine, history: History | None) -> list[dict[str, Any]]:
+    def plain(self, machine: Machine) -> list[dict[str, Any]]:
         """The causes, most frequent first: of trials that failed for good, and (not `final`) of
         those that ran again, or will."""
         found: dict[str, dict[tuple[str, str], tuple[bool, Failure]]] = {}
-        for trial_id, one in () if history is None else history.failed:
-            failure = failure_of(one)
-            if failure is not None:
-                self._add(found, machine.trials.get(trial_id), one.attempt, failure)
-        for trial in machine.trials.values():
-            if trial.error is not None:
-                self._add(found, trial, trial.attempt, trial.error)
+        several = [
+            (one.ended_at, trial.spec.index, trial, one.attempt, failure)
+            for trial in machine.trials.values()
+            for one, failure in failures_of(trial)
+        ]
+        for _, _, trial, attempt, failure in sorted(several, key=lambda one: one[:2]):
+            self._add(found, trial, attempt, failure)
         groups: dict[tuple[tuple[str, str], bool], list[tuple[str, Failure]]] = {}
         for trial_id, causes in found.items():
             for key, (final, failure) in causes.items():
                 groups.setdefault((key, final), []).append((trial_id, failure))
-        several = sorted(groups.items(), key=lambda one: (len(one[1]), one[0][1]), reverse=True)
+        by_size = sorted(groups.items(), key=lambda one: (len(one[1]), one[0][1]), reverse=True)
         return [
             {
                 "trial_id": group[0][0],
@@ -212,18 +210,16 @@ class Causes:
                 "final": final,
                 "trial_ids": [trial_id for trial_id, _ in group[:_SHOWN_IDS]],
             }
-            for (_, final), group in several[:_MOST_CAUSES]
+            for (_, final), group in by_size[:_MOST_CAUSES]
         ]
 
     def _add(
         self,
         found: dict[str, dict[tuple[str, str], tuple[bool, Failure]]],
-        trial: Trial | None,
+        trial: Trial,
         attempt: int,
         failure: Failure,
     ) -> None:
-        if trial is None:
-            return
         at = trial.trial_id, attempt
         key, first = self._known.get(at, (None, None))
         if key is None or first is None:
@@ -236,7 +232,7 @@ class Causes:
 
 
 def _nodes_of(group: Sequence[tuple[str, Failure]]) -> dict[str, int]:
-    """How many of these trials failed on which node, the most first."""
+    """The number of these failed trials on each node, the most first."""
     found = Counter(failure.node for _, failure in group if failure.node)
     return dict(found.most_common(_SHOWN_IDS))
 

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from math import inf
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.layout import PROGRESS, RESULTS
-from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
+from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.progress.summarizer import Summarizer, finite
 from holdfast.experiment.records.view import ExperimentView
 from holdfast.names import shown
 from holdfast.results.logs import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
-from holdfast.results.page.curve import Curve, Point, Wanted, add_lines, add_table
+from holdfast.results.page.entries import json_value
 from holdfast.results.page.facts import Causes, facts_of, summary_of
 from holdfast.results.page.followed_records import FollowedRecords
-from holdfast.results.page.tar import checkpoint_tar
-from holdfast.results.page.timeline import concurrency, starts, timeline_of
+from holdfast.results.page.history import concurrency, starts, timeline_of
+from holdfast.results.page.rows import (
+    CheckpointValues,
+    Point,
+    Wanted,
+    read_curves,
+)
 from holdfast.results.page.trial_files import Download as Download
 from holdfast.results.page.trial_files import NotThere as NotThere
-from holdfast.results.page.trial_files import artifact
+from holdfast.results.page.trial_files import artifact, checkpoint_tar
 from holdfast.results.page.trial_page import checkpoint_goal, read_log, trial_plain
-from holdfast.results.page.values import json_value
 from holdfast.results.reading import KeptRecords
 from holdfast.results.result_grid import outcome_of, results_of
 from holdfast.results.steering_client import why_not
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.files.tree import open_inside
-from holdfast.syncer.stores.location import Location
-from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
 
 # The least time between two looks at this machine. A page is at most 1 s behind a report.
@@ -56,14 +49,6 @@ _MOST_METRICS: Final = 50
 _MOST_TRIALS: Final = 500
 _MOST_POINTS: Final = 20_000
 _FEWEST_POINTS: Final = 10
-_READERS: Final = 16
-_MOST_VALUED: Final = 50
-# Of a longer table, the newest part is read.
-_MOST_BYTES: Final = 256 << 20
-_HEAD_BYTES: Final = 1 << 20
-_MOST_STORED_BYTES: Final = 64 << 20
-# The rows that progress.csv may lack are few: the projector holds them back for a new column.
-_TAIL_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +63,6 @@ class Change:
     version: int
     facts: int
     is_live: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Importance:
-    """The importance for a metric, of a version; it is not computed again before `due_at`."""
-
-    version: int
-    due_at: float
-    answer: dict[str, Any]
 
 
 class FollowedExperiment:
@@ -118,10 +94,10 @@ class FollowedExperiment:
         self._facts_version = 0
         self._facts_at = self._facts_due_at = self._facts_calm_at = 0.0
         self._facts_signs: tuple[object, ...] = ()
-        self._is_scanning = False
         self._summarized: tuple[Machine, Summarizer, Causes] | None = None
         self._gaps: dict[str, tuple[int, float, float]] = {}
-        self._importances: dict[str, _Importance] = {}
+        # By metric: the version, when it may be computed again, and the answer.
+        self._importances: dict[str, tuple[int, float, dict[str, Any]]] = {}
         self._values = CheckpointValues()
         with self._records.lock:
             self._refresh_facts()
@@ -139,51 +115,28 @@ class FollowedExperiment:
         """The experiment as of the last look, for an order to its run."""
         return self._records.experiment
 
-    def look(self, *, at_once: bool = False, with_history: bool = True) -> Change:
+    def look(self, *, at_once: bool = False) -> Change:
         """Read what is new: costs a stat of the journal if nothing is. It looks every 0.4 s at
         most, in storage every 5 s, and otherwise returns the state of the last look, unless
         `at_once`.
 
-        The first look `with_history` reads the whole journal for the attempts and the timeline: a
-        second for a million rows. Who looks meanwhile gets the state before it at once.
-
         Raises ExperimentNotFound once the experiment has been deleted, StorageError, OSError; the
         state before stays.
         """
-        if self._is_scanning:
-            return self._seen()
         with self._looking:
             pause_s = INTERVAL_STORAGE_S if self._records.is_stored else _HERE_S
             if at_once or self._clock() - self._looked_at >= pause_s:
                 self._looked_at, reset_at = self._clock(), self._records.reset_at
-                if with_history:
-                    self._scan()
                 self._records.look()
                 if self._records.reset_at != reset_at:  # no fact of the run before is shown
                     self._facts_due_at = 0.0
                 with self._records.lock:
                     self._refresh_facts()
-            return self._seen()
-
-    def _seen(self) -> Change:
-        return Change(
-            version=self._records.entries.version,
-            facts=self._facts_version,
-            is_live=self._records.is_live,
-        )
-
-    def read_history(self) -> None:
-        """Read what the first look `with_history` reads. Raises OSError."""
-        if self._records.history is None and not self._is_scanning:
-            with self._looking:
-                self._scan()
-
-    def _scan(self) -> None:
-        self._is_scanning = self._records.history is None
-        try:
-            self._records.scan()
-        finally:
-            self._is_scanning = False
+            return Change(
+                version=self._records.entries.version,
+                facts=self._facts_version,
+                is_live=self._records.is_live,
+            )
 
     def facts(self) -> dict[str, Any]:
         """The answer of api/e/KEY: as of the last look, except `now`."""
@@ -193,12 +146,7 @@ class FollowedExperiment:
     def trials(self) -> dict[str, Any]:
         """The answer of api/e/KEY/trials."""
         with self._records.lock:
-            return self._records.entries.columns(self._began_at)
-
-    @property
-    def trials_state(self) -> tuple[int, bool]:
-        """Another one whenever the answer of `trials` is another one."""
-        return self._records.entries.version, self._records.history is not None
+            return self._records.entries.columns()
 
     def changed_since(self, version: int) -> dict[str, Any] | None:
         """The event `trials`: those that have changed since this version, perhaps none.
@@ -210,7 +158,7 @@ class FollowedExperiment:
             entries = self._records.entries
             if not self._records.reset_at <= version <= entries.version:
                 return None
-            found = list(entries.changed_since(version, self._began_at))
+            found = list(entries.changed_since(version))
             return {"version": entries.version, "trials": found}
 
     def rows(
@@ -224,7 +172,7 @@ class FollowedExperiment:
         began: dict[str, list[dict[str, Any]]] = {}
         missing: dict[str, str] = {}
         with self._records.lock:
-            read, history = self.located, self._records.history
+            read = self.located
             folding = self._records.folding
             for trial_id, after in dict(trials).items():
                 trial = folding.machine.trials.get(trial_id)
@@ -239,8 +187,7 @@ class FollowedExperiment:
                 after = int(min(max(after, 0), trial.iteration, self._complete_to(trial_id)))
                 asked = Wanted(metrics=names, after=after, points=points)
                 wanted.append((trial, asked, folding.recent.points(trial_id, names, after)))
-                if history is not None:
-                    began[trial_id] = starts(history.attempts_of(trial_id))
+                began[trial_id] = starts(trial)
         found: dict[str, Any] = {}
         for trial, curve in read_curves(
             wanted,
@@ -253,21 +200,14 @@ class FollowedExperiment:
             if curve.gap is not None:
                 _, _, due_at = self._gaps.get(trial.trial_id, (0, 0.0, 0.0))
                 self._gaps[trial.trial_id] = curve.gap, self._clock() + _GAP_S, due_at
-            found[trial.trial_id] = {**curve.plain(), "starts": began.get(trial.trial_id, [])}
+            found[trial.trial_id] = {**curve.plain(), "starts": began[trial.trial_id]}
         return {"trials": found, "missing": missing}
 
     def trial(self, trial_id: str) -> dict[str, Any]:
         """The answer of api/e/KEY/t/ID."""
-        with self._looking:
-            self._records.scan()
         experiment, trial = self._named(trial_id)
-        with self._records.lock:
-            history = self._records.history
-            attempts = [] if history is None else list(history.attempts_of(trial_id))
-            paused = None if history is None else history.paused.get(trial_id)
         values = self._checkpoint_values(experiment, trial)
-        now = self._now()
-        return trial_plain(experiment, trial, attempts, now=now, paused=paused, values=values)
+        return trial_plain(experiment, trial, now=self._now(), values=values)
 
     def _checkpoint_values(
         self, experiment: ExperimentView, trial: Trial
@@ -304,8 +244,8 @@ class FollowedExperiment:
         at = self._clock()
         with self._records.lock:
             version, known = self._records.entries.version, self._importances.get(metric)
-            if known is not None and (known.version == version or at < known.due_at):
-                return known.answer
+            if known is not None and (known[0] == version or at < known[1]):
+                return known[2]
             experiment = self._records.as_it_is()
         used_s = self._cpu()
         # Without a line in the log, which is the terminal of `holdfast web` and of a run.
@@ -315,7 +255,7 @@ class FollowedExperiment:
         with self._records.lock:
             if len(self._importances) >= _MOST_METRICS:
                 self._importances.clear()
-            self._importances[metric] = _Importance(version=version, due_at=due_at, answer=answer)
+            self._importances[metric] = version, due_at, answer
         return answer
 
     def scheduler(self) -> Mapping[str, Any]:
@@ -345,10 +285,6 @@ class FollowedExperiment:
                 raise NotThere(f"there is no trial {shown(trial_id)}")
             return self._records.as_it_is(), trial
 
-    def _began_at(self, trial_id: str) -> float | None:
-        history = self._records.history
-        return None if history is None else history.began_at(trial_id)
-
     def _complete_to(self, trial_id: str) -> float:
         """The iteration up to which a page has all rows of a trial: an answer with a gap was given
         before the projector had written the rows in it."""
@@ -374,7 +310,7 @@ class FollowedExperiment:
             return
         self._facts_signs = signs
         used_s, now = self._cpu(), self._now()
-        experiment, history = records.experiment, records.history
+        experiment = records.experiment
         machine, summarizer, causes = self._summarizer()
         summary = summary_of(summarizer, experiment, now=now)
         state, why = experiment.condition(now), why_not(experiment)
@@ -386,16 +322,12 @@ class FollowedExperiment:
                 summary,
                 now=now,
                 reports_per_s=records.reports_per_s,
-                failures=causes.plain(machine, history),
+                failures=causes.plain(machine),
             ),
             "steering": {"possible": not why, "why_not": why},
-            "timeline": [],
-            "concurrency": [],
+            "timeline": timeline_of(machine, state, lambda: outcome_of(experiment).states()),
+            "concurrency": concurrency(machine.trials.values()),
         }
-        if history is not None:
-            told = timeline_of(history, machine, state, lambda: outcome_of(experiment).states())
-            self._facts["timeline"] = told
-            self._facts["concurrency"] = concurrency(history)
         records.is_dirty, self._facts_at = False, at
         self._facts_version = max(self._facts_version + 1, int(now * 1_000))
         cost_s = self._cpu() - used_s
@@ -403,130 +335,8 @@ class FollowedExperiment:
         self._facts_calm_at = at + _CALM_PER_CPU_S * cost_s
 
     def _summarizer(self) -> tuple[Machine, Summarizer, Causes]:
-        """What remembers the ended trials of the machine, so that each is looked at once."""
+        """The objects that remember the ended trials of the machine, so that each is read once."""
         machine = self._records.machine
         if self._summarized is None or self._summarized[0] is not machine:
             self._summarized = machine, Summarizer(machine), Causes()
         return self._summarized
-
-
-def read_curve(
-    trial: Trial, folder: Callable[[Trial], TrialFolder], wanted: Wanted, seen: Sequence[Point]
-) -> Curve:
-    """The rows of a trial up to its newest iteration; those that were `seen` in the journal
-    replace those in its files. Reads no file if it needs none. Raises StorageError, OSError."""
-    curve = wanted.begin()
-    if not seen or seen[0].iteration > wanted.after + 1:
-        _read_files(curve, trial, folder(trial))
-        if seen and seen[0].iteration > curve.last + 1:
-            curve.gap = curve.last
-    curve.extend(seen)
-    curve.cut(trial.iteration)
-    return curve
-
-
-def _read_files(curve: Curve, trial: Trial, folder: TrialFolder) -> None:
-    if folder.local is None:
-        _read_stored(curve, folder.location)
-    else:
-        _read_here(curve, folder.local)
-        if curve.last < trial.iteration:
-            _read_rest(curve, folder.local)
-
-
-class CheckpointValues:
-    """The values of a metric in the rows of checkpoints, of which each is read once: a page of a
-    running trial asks every other second."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, dict[int, float | None]] = OrderedDict()
-
-    def of(
-        self,
-        trial: Trial,
-        metric: str,
-        folder: Callable[[Trial], TrialFolder],
-        seen: Callable[[int], Sequence[Point]],
-    ) -> Mapping[int, float | None]:
-        """By the index of the checkpoint; what cannot be read is left out. `seen` returns the
-        newest points after an iteration that the journal had."""
-        known = self._known.setdefault(trial.trial_id, {})
-        self._known.move_to_end(trial.trial_id)
-        if len(self._known) > _MOST_VALUED:
-            self._known.popitem(last=False)
-        new = [one for one in trial.checkpoints if one.score is None and one.index not in known]
-        if not new:
-            return known
-        after = min(one.iteration for one in new) - 1
-        wanted = Wanted(metrics=[metric], after=after, points=max(2, trial.iteration - after))
-        with suppress(TuneError, OSError, csv.Error):
-            curve = read_curve(trial, folder, wanted, seen(after))
-            values = {point.iteration: point.values[0] for point in curve.points}
-            found = [one for one in new if one.iteration in values]
-            known.update({one.index: values[one.iteration] for one in found})
-        return known
-
-
-def read_curves(
-    wanted: Sequence[tuple[Trial, Wanted, Sequence[Point]]],
-    folder_of: Callable[[Trial], TrialFolder],
-    *,
-    is_stored: bool,
-) -> Iterator[tuple[Trial, Curve | str]]:
-    """The curve of each trial, or why it cannot be read; from storage several at a time."""
-
-    def read(one: tuple[Trial, Wanted, Sequence[Point]]) -> tuple[Trial, Curve | str]:
-        trial, asked, seen = one
-        try:
-            return trial, read_curve(trial, folder_of, asked, seen)
-        except (TuneError, OSError, csv.Error) as error:
-            return trial, f"its rows cannot be read: {error}"
-
-    if not is_stored or len(wanted) < 2:
-        yield from map(read, wanted)
-        return
-    with ThreadPoolExecutor(_READERS, "holdfast-rows") as pool:
-        yield from pool.map(read, wanted)
-
-
-def _read_here(curve: Curve, folder: Path) -> None:
-    try:
-        with open_inside(folder.parent, f"{folder.name}/{PROGRESS}") as file:
-            add_table(curve, _lines(file))
-    except FileNotFoundError:
-        pass
-
-
-def _lines(file: BinaryIO) -> Iterator[str]:
-    """The lines of a table; of a very long one, the first and the newest."""
-    size = os.fstat(file.fileno()).st_size
-    if size > _MOST_BYTES:
-        yield file.readline(_HEAD_BYTES).decode(errors="replace")
-        file.seek(size - _MOST_BYTES)
-        file.readline(_HEAD_BYTES)
-    with io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
-        yield from text
-
-
-def _read_rest(curve: Curve, folder: Path) -> None:
-    """Rows that progress.csv lacks so far, from the end of result.json."""
-    try:
-        with open_inside(folder.parent, f"{folder.name}/{RESULTS}") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > _TAIL_BYTES:
-                file.seek(size - _TAIL_BYTES)
-                file.readline()
-            add_lines(curve, file)
-    except FileNotFoundError:
-        pass
-
-
-def _read_stored(curve: Curve, location: Location) -> None:
-    found = read_from(location, PROGRESS, 0, _MOST_STORED_BYTES)
-    if found is not None:
-        text = found[1].decode(errors="replace")
-        add_table(curve, io.StringIO(text, newline=""))
-        return
-    found = read_from(location, RESULTS, 0, _MOST_STORED_BYTES)
-    if found is not None:
-        add_lines(curve, found[1].splitlines())

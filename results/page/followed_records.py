@@ -1,4 +1,10 @@
-"""The records of an experiment: read as a whole once, and then only what is new."""
+"""The records of an experiment: read as a whole once, and then only what is new.
+
+A thousand reports a second would take 2 % of a core in the machine alone. So `Folding` skips a
+report that only changes the numbers of its trial, if a newer one of the trial follows: the machine
+is then as if it had handled both. `tests/experiment/page/test_folding.py` compares it with a
+machine that has handled every record.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +12,234 @@ import copy
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgpack
+
+from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.records.journal import find_beginning
+from holdfast.experiment.records.journal import BEGINS, find_beginning, replay, unpack
+from holdfast.experiment.records.recovery import subject_of
 from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.results.page.entries import Entries
-from holdfast.results.page.folding import AnotherBegins, Folding
-from holdfast.results.page.history import History
+from holdfast.results.page.rows import Recent
 from holdfast.results.reading import KeptRecords, published_as
+from holdfast.scheduler.codec import Record
+from holdfast.scheduler.events import EndOrdered, Exited, Raised, Recalled, Resumed, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.journal.journal import (
-    MAGIC,
     Position,
     read,
     read_segment,
     segment_name,
     segments,
 )
-from holdfast.syncer.journal.segment import begins_at, takeovers
-from holdfast.syncer.journal.stretches import SegmentFile, segment_size
+from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock import current_holder
+from holdfast.trial.events import (
+    Committed,
+    ConstraintViolated,
+    Measured,
+    Reported,
+    Returned,
+    Saved,
+    Started,
+)
+from holdfast.trial.metrics import reaches
+from holdfast.trial.trial import Status
+
+# These change one trial and start waiting ones; they never change another trial that reports.
+_OF_ONE_TRIAL: Final = (
+    Started,
+    Suggested,
+    Returned,
+    Exited,
+    Raised,
+    Measured,
+    ConstraintViolated,
+    Committed,
+    Saved,
+    Reported,
+)
+_NUMBERS: Final = (int, float)
+_TIMES: Final = ("time_this_iter_s", "time_total_s", "timestamp")
+# Bounds of these are rare: a report that may reach one is not skipped.
+_EARLY: Final = {name: float("inf") for name in ("iterations_since_restore", "time_since_restore")}
+
+
+class AnotherBegins(Exception):
+    """A record that cannot be applied: another run has begun in the folder, or the run has ended
+    in a way that the skipped reports may matter for. Read the experiment again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """The changes of a batch of records. `reports` counts all reports, also skipped ones.
+
+    `is_more`: some record was more than a report. `is_all`: any trial may have changed.
+    """
+
+    changed: frozenset[str]
+    reports: int
+    is_more: bool
+    is_all: bool
+
+
+class Folding:
+    """One machine, and the newest rows of its trials."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.recent = Recent()
+        # By trial: the attempt whose reports may be skipped, 0 if none may. Until the next record
+        # of another kind.
+        self._skipping: dict[str, int] = {}
+        # By trial: its newest report, which the machine has not handled yet.
+        self._waiting: dict[str, tuple[bytes, Position]] = {}
+        self._changed: set[str] = set()
+        self._reports = 0
+        self._is_more = self._is_all = False
+
+    def apply(self, records: Iterable[tuple[bytes, Position]]) -> Folded:
+        """Raises AnotherBegins, and UnreadableRecord for a record that this version cannot use.
+        The records before it have then been applied."""
+        self._changed, self._reports = set(), 0
+        self._is_more = self._is_all = False
+        try:
+            for payload, position in records:
+                fields = _progress_in(payload)
+                if fields is not None and self._is_skippable(fields):
+                    self._waiting[fields["trial_id"]] = payload, position
+                    self._add(fields)
+                else:
+                    self._on_record(payload, position)
+        finally:
+            self._flush_all()
+        return Folded(
+            changed=frozenset(self._changed),
+            reports=self._reports,
+            is_more=self._is_more,
+            is_all=self._is_all,
+        )
+
+    def remember(self, payload: bytes) -> None:
+        """Keep the row of a record that the machine has handled before, if it is a report's."""
+        record = _report_in(payload)
+        if record is not None and record[2]["trial_id"] in self.machine.trials:
+            self._add(record[2])
+
+    def _is_skippable(self, fields: Mapping[str, Any]) -> bool:
+        trial_id = fields["trial_id"]
+        if (attempt := self._skipping.get(trial_id)) is None:
+            attempt = self._skipping[trial_id] = self._running_attempt(trial_id)
+        stop = self.machine.spec.stop
+        return fields.get("attempt") == attempt != 0 and not (stop and _may_reach(fields, stop))
+
+    def _running_attempt(self, trial_id: str) -> int:
+        machine, trial = self.machine, self.machine.trials.get(trial_id)
+        if trial is None or trial.status is not Status.RUNNING:
+            return 0
+        may_change = (
+            trial.is_held
+            or trial.spec.resources.is_elastic
+            or trial_id in machine.questions
+            or machine.spec.has_stopper
+            or not machine.expected.is_met
+        )
+        return 0 if may_change else trial.attempt
+
+    def _on_record(self, payload: bytes, position: Position) -> None:
+        record = unpack(payload, position)
+        event, ending = record.event, self.machine.ending
+        if isinstance(event, BEGINS):
+            raise AnotherBegins
+        trial_id = subject_of(event)
+        if isinstance(event, _OF_ONE_TRIAL) and not record.answers and trial_id is not None:
+            self._flush(trial_id)
+        else:
+            self._flush_all()
+        self._skipping.clear()
+        self._replay(record, payload, position)
+        if self.machine.ending is not ending and not isinstance(event, (EndOrdered, Resumed)):
+            raise AnotherBegins
+        self._is_more |= not isinstance(event, Reported)
+        self._is_all |= isinstance(event, (Recalled, Resumed, EndOrdered))
+        if trial_id is None:
+            return
+        self._changed.add(trial_id)
+        if isinstance(event, Started):
+            self.recent.roll_back(trial_id, self.machine.trials[trial_id].resumed_from)
+        elif plain := _report_in(payload):
+            self._add(plain[2])
+
+    def _add(self, fields: Mapping[str, Any]) -> None:
+        self._reports += 1
+        self.recent.add(
+            fields["trial_id"],
+            fields["iteration"],
+            fields["time_total_s"],
+            fields["timestamp"],
+            fields["metrics"],
+        )
+
+    def _flush_all(self) -> None:
+        self._skipping.clear()
+        oldest_first = sorted(self._waiting, key=lambda one: self._waiting[one][1])
+        for trial_id in oldest_first:
+            self._flush(trial_id)
+
+    def _flush(self, trial_id: str) -> None:
+        if (newest := self._waiting.pop(trial_id, None)) is not None:
+            self._changed.add(trial_id)
+            self._replay(unpack(*newest), *newest)
+
+    def _replay(self, record: Record, payload: bytes, position: Position) -> None:
+        # A report that waited may be older than the records that were applied before it.
+        late = record._replace(now=max(record.now, self.machine.now))
+        replay(self.machine, late, payload, position)
+        self._changed.update(self.machine.moved)
+
+
+def _report_in(payload: bytes) -> list[Any] | None:
+    """The plain record of a report: name, time, fields and perhaps decisions. None for another
+    record, or if its numbers are not numbers."""
+    try:
+        record: list[Any] = msgpack.unpackb(payload, strict_map_key=False)
+        return record if record[0] == "Reported" and _has_numbers(record[2]) else None
+    except (ValueError, TypeError, OverflowError, RecursionError, KeyError, IndexError):
+        return None
+
+
+def _progress_in(payload: bytes) -> dict[str, Any] | None:
+    """The fields of a report that changes nothing but the numbers of its trial; else None."""
+    record = _report_in(payload)
+    if record is None or len(record) > 3:  # a scheduler has decided on it
+        return None
+    fields: dict[str, Any] = record[2]
+    is_more = fields.get("checkpoint", fields) is not None or fields["metrics"].get("done") is True
+    return None if is_more else fields
+
+
+def _has_numbers(fields: Mapping[str, Any]) -> bool:
+    return (
+        type(fields["metrics"]) is dict
+        and type(fields["trial_id"]) is str
+        and type(fields["iteration"]) is int
+        and all(type(fields[name]) in _NUMBERS for name in _TIMES)
+    )
+
+
+def _may_reach(fields: Mapping[str, Any], stop: Mapping[str, float]) -> bool:
+    automatic = {name: fields[name] for name in _TIMES}
+    iteration = {"training_iteration": fields["iteration"]}
+    return reaches({**automatic, **_EARLY, **fields["metrics"], **iteration}, stop) is not None
+
 
 # How often the lock is asked whether a process runs the experiment.
 _HOLDER_S: Final = 2.0
@@ -40,21 +247,17 @@ _HOLDER_S: Final = 2.0
 _RATE_S: Final = 10.0
 # The newest records whose reports are kept when an experiment is read.
 _NEWEST: Final = 10_000
-# A journal of this size is read in 0.1 s; that of a larger experiment only after its first page.
-_SMALL_BYTES: Final = 16 << 20
-_BLOCK: Final = 4 << 20
 AT_ONCE: Final = 50_000
 
 
 class FollowedRecords:
-    """The state of an experiment. One thread at a time calls `look` and `scan`; who reads the
-    state meanwhile holds `lock`.
+    """The state of an experiment. One thread at a time calls `look`; who reads the state
+    meanwhile holds `lock`.
 
     `find` reads the experiment, what is in storage to the records given. `clock` returns seconds
-    since any fixed start, `now` seconds since 1970. `experiment` is as of the last look, and
-    `history` None until `scan` has read it. `reset_at`: pages with an earlier version must read
-    everything again. `is_dirty`: something has changed since the reader of the state has cleared
-    it.
+    since any fixed start, `now` seconds since 1970. `experiment` is as of the last look.
+    `reset_at`: pages with an earlier version must read everything again. `is_dirty`: something
+    has changed since the reader of the state has cleared it.
     """
 
     def __init__(
@@ -70,7 +273,6 @@ class FollowedRecords:
         self._kept = KeptRecords()
         self.reset_at = int(now() * 1_000)
         self.entries = Entries(self.reset_at)
-        self.history: History | None = None
         self.is_dirty, self.is_live = True, False
         self.experiment: ExperimentView
         self.folding: Folding
@@ -109,9 +311,7 @@ class FollowedRecords:
     @property
     def signs(self) -> tuple[object, ...]:
         """Changes when something happens that is not only the progress of a trial."""
-        history = self.history
-        heard = None if history is None else len(history.happenings) + history.left_out
-        return self.is_live, self.experiment.holder, heard, self.reset_at
+        return self.is_live, self.experiment.holder, self.machine.happened[-1:], self.reset_at
 
     @property
     def reports_per_s(self) -> float | None:
@@ -147,15 +347,6 @@ class FollowedRecords:
             self.is_dirty = True
         self._look_at_lock()
 
-    def scan(self) -> None:
-        """Read the attempts and the timeline from the whole journal, once. Only the thread that
-        looks moves the end of the journal, so this needs no lock. Raises OSError."""
-        if self.history is None:
-            history = History()
-            begins = self.experiment.begins
-            hear_journal(self._journal_of(self.experiment), begins, self._tail.end, history)
-            self.history, self.is_dirty = history, True
-
     def _journal_of(self, experiment: ExperimentView) -> Path:
         layout = experiment.layout
         return (layout or Layout(self._kept.root)).journal
@@ -178,15 +369,13 @@ class FollowedRecords:
                 self.reset_at = self.entries.version
             self.experiment, self.folding = found, folding
             self._tail, self._head = tail, head
-            self.history, self._fault, self.is_dirty = None, "", True
+            self._fault, self.is_dirty = "", True
             self._holder_at = self._loaded_at = self._clock()
             self._rate.clear()
             self.is_live = found.condition(self._now()) is Condition.LIVE
             trials = list(found.machine.trials)
             self.entries.update(found.machine, trials, is_live=self.is_live)
             self._must_load = False
-        if tail.size_bytes <= _SMALL_BYTES:
-            self.scan()
 
     def _download(self) -> None:
         """Download new records. Raises JournalReplaced, StorageError."""
@@ -202,11 +391,8 @@ class FollowedRecords:
             raise JournalReplaced
 
     def _apply(self, news: Sequence[tuple[bytes, Position]]) -> None:
-        history = self.history
         with self.lock:
-            folded = self.folding.apply(
-                news, (lambda payload: None) if history is None else history.hear
-            )
+            folded = self.folding.apply(news)
             trials = self.machine.trials
             changed: list[str] = list(trials)
             if not folded.is_all:  # new ones in the order of their numbers
@@ -221,7 +407,7 @@ class FollowedRecords:
             self._rate.popleft()
 
     def _look_at_lock(self) -> None:
-        """Whether a process runs it: ask the lock every 2 s, and after the end of a trial."""
+        """Read from the lock whether a process runs it, every 2 s and after the end of a trial."""
         layout = self.experiment.layout
         at = self._clock()
         if layout is not None and at - self._holder_at >= _HOLDER_S:
@@ -244,7 +430,7 @@ class FollowedRecords:
 
 
 def _continues(before: Machine, after: Machine) -> bool:
-    """Whether it is the same run, and no trial is missing that was there before."""
+    """True if it is the same run, and no trial is missing that was there before."""
     is_same = before.spec.experiment_id == after.spec.experiment_id
     return is_same and before.trials.keys() <= after.trials.keys()
 
@@ -291,12 +477,6 @@ class JournalTail:
         return news
 
     @property
-    def size_bytes(self) -> int:
-        """The size of all segments up to the end. Raises OSError."""
-        known = [number for number in segments(self._journal) if number <= self.end.segment]
-        return sum(segment_size(self._journal, number) for number in known)
-
-    @property
     def rest_bytes(self) -> int:
         """The bytes after the last whole record. Raises OSError."""
         newest = max(segments(self._journal), default=self.end.segment)
@@ -312,36 +492,3 @@ def newest_records(journal: Path, end: Position, most: int) -> Iterable[bytes]:
     """The payloads of the newest records of the last segment before `end`. Raises OSError."""
     records = read_segment(journal, end.segment, 0, end.offset) if end.offset else ()
     return deque((payload for payload, _ in records), maxlen=most)
-
-
-def hear_journal(journal: Path, begins: int, end: Position, history: History) -> None:
-    """Let the history hear all records from the segment `begins` to `end`. Raises OSError."""
-    known = [number for number in segments(journal) if begins <= number <= end.segment]
-    if list(takeovers(journal, known[1:])):  # rare: after a failed fsync
-        for payload, _ in read(journal, Position(begins), end):
-            history.hear(payload)
-        return
-    for expected, number in enumerate(known, begins):
-        if number != expected or not _hear_segment(
-            journal, number, end.offset if number == end.segment else None, history
-        ):
-            return
-
-
-def _hear_segment(journal: Path, number: int, limit: int | None, history: History) -> bool:
-    """True if it was read to its end, or to the offset `limit`."""
-    end = segment_size(journal, number) if limit is None else limit
-    with SegmentFile(journal, number) as file:
-        at = begins_at(file, journal / segment_name(number))
-        if not at:
-            return end <= len(MAGIC)
-        rest = b""
-        while at + len(rest) < end:
-            data = rest + file.read(min(max(_BLOCK, 2 * len(rest)), end - at - len(rest)))
-            if len(data) == len(rest):
-                break
-            heard = history.hear_frames(data)
-            at, rest = at + heard, data[heard:]
-            if not heard and at + len(data) >= end:
-                break
-    return at >= end

@@ -1,327 +1,435 @@
-"""The attempts of trials and what happened to an experiment, from the records of its journal.
+"""The attempts of a trial, and what happened to an experiment, as a page shows them.
 
-A million records are read in a second, because nearly all are reports: of these only the first
-and the last of each attempt are decoded. Pure: no I/O.
+Both come from the machine, which sees every event: an attempt is in its trial, and the events that
+matter to people are in `State.happened`. Pure: no I/O.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final, NamedTuple, get_args
 
-from holdfast.results.page.happened import Attempt, Happening, Restore
-from holdfast.results.page.raw_records import raw_record, raw_report, text_of, time_of, whole_of
-from holdfast.results.page.raw_reports import ID_AT, NAME, PLAIN, SHORT_TEXT
-from holdfast.syncer.journal.segment import HEADER
-from holdfast.trial.errors import OF_THE_PROCESS
+from holdfast.experiment.progress.wording import user_frame
+from holdfast.experiment.records.view import Condition
+from holdfast.names import listed
+from holdfast.results.page.entries import LONG, shortened
+from holdfast.runtime.launcher import short_cause
+from holdfast.scheduler.events import ExperimentSpec, Happening
+from holdfast.scheduler.machine import Machine
+from holdfast.text.trials import number, short_name, stop_reason, stop_sentence
+from holdfast.text.values import counted, duration
+from holdfast.trial.errors import Failure, ProcessFailureKind
+from holdfast.trial.trial import Attempt, Status, Trial
 
-_REPORTED: Final = NAME + b"\xcb"
-_NAME_ENDS: Final = 1 + len(_REPORTED)
-_LENGTH_AT: Final = ID_AT - 1
-_MOST_HAPPENINGS: Final = 1_000
-_MOST_STEPS: Final = 20_000
+_PROCESS_KINDS: Final = get_args(ProcessFailureKind)
+_MOST: Final = 500
+_NAMED: Final = 5
+_MOST_STEPS: Final = 500
 
 
-class History:
-    """Hears every record in order, by `hear`. `attempts` has those of each trial, `failed` the
-    failed ones in the order of their ends."""
-
-    def __init__(self) -> None:
-        self.attempts: dict[str, list[Attempt]] = {}
-        self.failed: list[tuple[str, Attempt]] = []
-        self.restores: list[Restore] = []
-        self.happenings: list[Happening] = []
-        self.left_out = 0
-        self.last_at = 0.0
-        # How many attempts run, after each change: pairs of time and number.
-        self.running: list[tuple[float, int]] = []
-        self._epoch = 1
-        self._alive: dict[str, Attempt] = {}
-        # By the bytes of a running trial's id: the newest report of its attempt.
-        self._reports: dict[bytes, bytes] = {}
-        self._ending: Mapping[str, Any] | None = None
-        self._pauses: dict[str, str] = {}
-        # By trial: who has paused it last, and when.
-        self.paused: dict[str, tuple[str, float]] = {}
-
-    def hear(self, payload: bytes) -> None:
-        """Note a record. One that is not a record is left out."""
-        if payload[1:_NAME_ENDS] == _REPORTED and payload[0] == PLAIN:
-            key = payload[ID_AT : ID_AT + payload[_LENGTH_AT] - SHORT_TEXT]
-            if key in self._reports:
-                self._reports[key] = payload
-                return
-        self._decode(payload)
-
-    def hear_frames(self, data: bytes) -> int:
-        """Note the records at the beginning of `data`, a part of a segment; returns how many bytes
-        these are. The checksums of reports are not compared, which would take most of the time."""
-        reports, unpack, crc32 = self._reports, HEADER.unpack_from, zlib.crc32
-        at, end = 0, len(data)
-        while at + HEADER.size <= end:
-            length, crc = unpack(data, at)
-            begin = at + HEADER.size
-            if not length or begin + length > end:
-                break
-            if data[begin + 1 : begin + _NAME_ENDS] == _REPORTED and data[begin] == PLAIN:
-                id_at = begin + ID_AT
-                key = data[id_at : id_at + data[id_at - 1] - SHORT_TEXT]
-                if key in reports:
-                    at = begin + length
-                    reports[key] = data[begin:at]
-                    continue
-            payload = data[begin : begin + length]
-            if crc32(payload) != crc:
-                break
-            self._decode(payload)
-            at = begin + length
-        return at
-
-    def _decode(self, payload: bytes) -> None:
-        name = payload[2 : 2 + max(0, payload[1] - SHORT_TEXT)] if len(payload) > 1 else b""
-        if name in _UNHEARD and payload[0] == PLAIN:
-            return
-        record = raw_record(payload)
-        if record is None:
-            return
-        kind, now, fields, answers = record
-        if kind == "Reported" and type(trial_id := fields.get("trial_id")) is str:
-            self._on_report(trial_id, payload)
-        elif (note := _NOTES.get(kind)) is not None:
-            note(self, now, fields)
-        for decision, parts in answers:
-            self._hear_decision(decision, parts)
-        if kind in _HAPPENINGS:
-            self._happen(now, kind, fields)
-        self.last_at = max(self.last_at, now)
-
-    def attempts_of(self, trial_id: str) -> Sequence[Attempt]:
-        """Its attempts; the newest with its newest report."""
-        known = self.attempts.get(trial_id, ())
-        if known:
-            self._take_report(trial_id, known[-1])
+def all_attempts(trial: Trial) -> Sequence[Attempt]:
+    """Those that have ended, and the newest, the first first."""
+    known = trial.attempts
+    if not trial.attempt or (known and known[-1].attempt == trial.attempt):
         return known
+    newest = Attempt(
+        attempt=trial.attempt,
+        began_at=trial.began_at,
+        ended_at=trial.ended_at,
+        from_iteration=trial.resumed_from,
+        to_iteration=trial.iteration,
+        from_time_s=trial.time_at_start_s,
+        to_time_s=trial.time_total_s,
+        end="ended",
+        place=trial.place,
+    )
+    return (*known, newest)
 
-    def began_at(self, trial_id: str) -> float | None:
-        known = self.attempts.get(trial_id)
-        return known[0].began_at if known else None
+
+def attempts_of(
+    trial: Trial, spec: ExperimentSpec, *, is_live: bool, last_at: float
+) -> list[dict[str, Any]]:
+    """All attempts as JSON, the first first. `last_at` is the time of the newest record."""
+    usages = {usage.attempt: usage for usage in trial.usages}
+    several = all_attempts(trial)
+    shown = []
+    for at, one in enumerate(several):
+        following = several[at + 1] if at + 1 < len(several) else None
+        end, why, failure = _ending(trial, one, following, spec, is_live=is_live)
+        usage = usages.get(one.attempt)
+        shown.append(
+            {
+                "attempt": one.attempt,
+                "began_at": one.began_at or None,
+                "ended_at": None if end == "running" else one.ended_at or last_at,
+                "from_iteration": one.from_iteration,
+                "to_iteration": one.to_iteration,
+                "node": one.place.node,
+                "nodes": list(dict.fromkeys(one.place.nodes)),
+                "hostname": shortened(one.place.hostname),
+                "pid": one.place.pid,
+                "end": end,
+                "why": shortened(why, LONG),
+                "error": None if failure is None else _plain(failure),
+                "usage": None if usage is None else asdict(usage),
+            }
+        )
+    return shown
+
+
+def failures_of(trial: Trial) -> Iterator[tuple[Attempt, Failure]]:
+    """Each attempt that failed, and why."""
+    for one in trial.attempts:
+        if one.failure is not None:
+            yield one, one.failure
+    if trial.status is Status.ERROR and trial.error is not None:
+        yield all_attempts(trial)[-1], trial.error
+
+
+def starts(trial: Trial) -> list[dict[str, Any]]:
+    """The iterations from which attempts after the first continued, and when they began."""
+    return [
+        {"iteration": one.from_iteration, "at": one.began_at}
+        for one in all_attempts(trial)[1:]
+        if one.began_at
+    ]
+
+
+def concurrency(trials: Iterable[Trial]) -> list[list[float]]:
+    """The number of trials with a worker over time: at most 500 pairs of a time and a number."""
+    changes: list[tuple[float, int]] = []
+    for trial in trials:
+        for one in all_attempts(trial):
+            if one.began_at:
+                changes.append((one.began_at, 1))
+                if one.ended_at:
+                    changes.append((one.ended_at, -1))
+    changes.sort()
+    steps, running = list[list[float]](), 0
+    for at, change in changes:
+        running += change
+        steps.append([at, running])
+    size = -(-len(steps) // _MOST_STEPS) or 1
+    return [
+        max(steps[at : at + size], key=lambda one: one[1]) for at in range(0, len(steps), size)
+    ]
+
+
+def _ending(
+    trial: Trial,
+    one: Attempt,
+    following: Attempt | None,
+    spec: ExperimentSpec,
+    *,
+    is_live: bool,
+) -> tuple[str, str, Failure | None]:
+    """The word for its end, the reason, and its failure."""
+    is_last = following is None
+    failure = trial.error if is_last and trial.status is Status.ERROR else one.failure
+    if failure is not None:
+        return _word_of(failure), f"{failure.headline}{_after(trial, following)}", failure
+    if is_last and trial.status is Status.TERMINATED:
+        reason = stop_reason(trial, is_live=is_live)
+        word = reason.value if reason is not None and reason.is_early else "finished"
+        return word, stop_sentence(trial, spec.options, is_live=is_live), None
+    if one.end != "ended":
+        why = one.why or "it gave up its worker"
+        return one.end, f"{why}{_after(trial, following)}", None
+    if is_last:
+        return _unended(trial, spec, is_live=is_live)
+    word = one.stop.reason.value if one.stop is not None and one.stop.reason.is_early else ""
+    why = one.stop.why if one.stop is not None else ""
+    return word or "finished", f"{why or 'it ended'}{_after(trial, following)}", None
+
+
+def _unended(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> tuple[str, str, None]:
+    if trial.status.has_worker and is_live:
+        return "running", "", None
+    if trial.status is Status.PAUSED or trial.is_held:
+        return "paused", "it gave up its worker and waits", None
+    return "interrupted", stop_sentence(trial, spec.options, is_live=False), None
+
+
+def _word_of(failure: Failure) -> str:
+    if failure.kind == "preempted":
+        return "preempted"
+    return "lost" if failure.kind in _PROCESS_KINDS else "failed"
+
+
+def _after(trial: Trial, following: Attempt | None) -> str:
+    """The next attempt, or why there is none, for the end of a sentence."""
+    if following is not None:
+        start = following.from_iteration
+        return f"; it ran again from iteration {start}" if start else "; it started over"
+    if trial.status is Status.ERROR:
+        return "; no retry was left"
+    return "; it waits for its next attempt" if trial.status is Status.PENDING else ""
+
+
+def _plain(failure: Failure) -> dict[str, Any]:
+    return {
+        "headline": shortened(failure.headline, LONG),
+        "traceback": shortened(failure.traceback, 10 * LONG),
+        "where": user_frame(failure),
+        "kind": failure.kind,
+    }
+
+
+# -- what happened to the experiment --------------------------------------------------------------
+
+
+def timeline_of(
+    machine: Machine, state: Condition, states: Callable[[], str]
+) -> list[dict[str, Any]]:
+    """The newest 500 entries, the oldest first, each a sentence. `states` counts the trials, in
+    words, which takes a while."""
+    happened = machine.happened
+    restores = [one for one in happened if one.name == "Resumed"]
+    pairs = _successions(machine) if restores else []
+    found = [_entry(one) for one in happened if one.name in _SAID]
+    for at, restore in enumerate(restores):
+        before_at = restores[at - 1].at if at else 0.0
+        until = restores[at + 1].at if at + 1 < len(restores) else float("inf")
+        found += _restore(restore, pairs, before_at, until)
+    if last := _last(machine, state, states):
+        found.append(last)
+    found.sort(key=lambda entry: (entry["at"], entry["epoch"]))
+    return found[-_MOST:]
+
+
+def _made(at: float, kind: str, text: str, epoch: int) -> dict[str, Any]:
+    return {"at": at, "kind": kind, "text": shortened(text, LONG), "epoch": epoch}
+
+
+class _Said:
+    """The facts of a happening, of which a file may have any."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+
+    def text(self, name: str) -> str:
+        value = self._facts.get(name)
+        return value if type(value) is str else ""
+
+    def whole(self, name: str) -> int | None:
+        value = self._facts.get(name)
+        return value if type(value) is int else None
+
+    def seconds(self, name: str) -> float:
+        value = self._facts.get(name)
+        return value if type(value) in (int, float) else 0.0  # type: ignore[return-value]
+
+    def is_true(self, name: str) -> bool:
+        return self._facts.get(name) is True
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        value = self._facts.get(name)
+        return value if isinstance(value, Mapping) else {}
 
     @property
-    def now(self) -> float:
-        """The time of the newest record."""
-        newest = max((time_of(one) for one in self._reports.values()), default=0.0)
-        return max(self.last_at, newest)
+    def by(self) -> str:
+        return self.text("by") or "Somebody"
 
-    # -- records ------------------------------------------------------------------------------
-
-    def _on_begun(self, now: float, fields: Mapping[str, Any]) -> None:
-        self._epoch = 1
-
-    def _on_resumed(self, now: float, fields: Mapping[str, Any]) -> None:
-        since = self.now
-        cut = dict(self._alive)
-        for trial_id, attempt in cut.items():
-            self._take_report(trial_id, attempt)
-            self._end(trial_id, since, "interrupted", _why_cut(self._ending))
-        epoch = fields.get("epoch")
-        self._epoch = epoch if type(epoch) is int else self._epoch + 1
-        # Attempts that an end of the run has interrupted resume with this restore, too.
-        for trial_id, attempts in self.attempts.items():
-            last = attempts[-1]
-            if last.end == "interrupted" and last.epoch == self._epoch - 1:
-                cut.setdefault(trial_id, last)
-        was_ended = self._ending is not None
-        self.restores.append(Restore(now, self._epoch, since, cut, was_ended))
-        self._ending = None
-        self._pauses.clear()
-
-    def _on_started(self, now: float, fields: Mapping[str, Any]) -> None:
-        trial_id, number = fields.get("trial_id"), fields.get("attempt")
-        if type(trial_id) is not str or type(number) is not int:
-            return
-        if (before := self._alive.get(trial_id)) is not None:
-            if before.attempt == number:  # another worker took over the same attempt
-                before.pid = whole_of(fields.get("pid"))
-                return
-            self._take_report(trial_id, before)
-            self._end(trial_id, now, "interrupted", "the next attempt began")
-        nodes = fields.get("nodes")
-        made = Attempt(
-            attempt=number,
-            began_at=now,
-            epoch=self._epoch,
-            pid=whole_of(fields.get("pid")),
-            hostname=text_of(fields.get("hostname")),
-            nodes=tuple(filter(None, map(text_of, nodes))) if type(nodes) is list else (),
-        )
-        known = self.attempts.setdefault(trial_id, [])
-        before = known[-1] if known else None
-        has_failed = before is not None and before.end in ("failed", "lost")
-        if before is not None and has_failed and before.epoch < self._epoch and self.restores:
-            self.restores[-1].retried += 1
-        known.append(made)
-        self._alive[trial_id] = made
-        self._reports.pop(trial_id.encode(), None)
-        self._pauses.pop(trial_id, None)
-        self._step(now)
-
-    def _on_returned(self, now: float, fields: Mapping[str, Any]) -> None:
-        why = self._pauses.get(text_of(fields.get("trial_id")), "")
-        self._ends(now, fields, "returned", why)
-
-    def _on_raised(self, now: float, fields: Mapping[str, Any]) -> None:
-        failure = fields.get("failure")
-        failure = failure if type(failure) is dict else {}
-        if self._ending is not None and _is_of_the_end(self._ending, failure):
-            self._ends(now, fields, "interrupted", _why_cut(self._ending))
-        else:
-            self._ends(now, fields, "failed", "", failure)
-
-    def _on_stopper(self, now: float, fields: Mapping[str, Any]) -> None:
-        if type(failure := fields.get("failure")) is dict:
-            self._ends(now, fields, "failed", "", failure)
-
-    def _on_exited(self, now: float, fields: Mapping[str, Any]) -> None:
-        trial_id = fields.get("trial_id")
-        if self._ending is not None:
-            self._ends(now, fields, "interrupted", _why_cut(self._ending))
-        elif type(trial_id) is str and trial_id in self._pauses:
-            self._ends(now, fields, "paused", self._pauses.pop(trial_id))
-        else:
-            failure = {"kind": fields.get("kind", "lost"), "message": fields.get("cause", "")}
-            self._ends(now, fields, "lost", "", failure)
-
-    def _on_ending(self, now: float, fields: Mapping[str, Any]) -> None:
-        self._ending = fields
-
-    def _on_stop(self, now: float, fields: Mapping[str, Any]) -> None:
-        self._mark(fields, "stopped", f"stopped by {text_of(fields.get('by'))}")
-
-    def _on_pause(self, now: float, fields: Mapping[str, Any]) -> None:
-        if type(trial_id := fields.get("trial_id")) is str:
-            by = text_of(fields.get("by"))
-            self._pauses[trial_id], self.paused[trial_id] = f"paused by {by}", (by, now)
-
-    def _on_resume(self, now: float, fields: Mapping[str, Any]) -> None:
-        self._pauses.pop(text_of(fields.get("trial_id")), None)
-
-    def _hear_decision(self, name: str, fields: Mapping[str, Any]) -> None:
-        if name == "StopTrial":
-            self._mark(fields, "stopped", text_of(fields.get("why")))
-        elif name in ("PauseTrial", "CloneTrial") and type(fields.get("trial_id")) is str:
-            source = text_of(fields.get("source"))
-            why = (
-                "the scheduler paused it"
-                if name == "PauseTrial"
-                else f"it continues from a checkpoint of trial {source}"
-            )
-            self._pauses[fields["trial_id"]] = why
-            self._mark(fields, "paused", why)
-
-    # -- attempts -----------------------------------------------------------------------------
-
-    def _mark(self, fields: Mapping[str, Any], end: str, why: str) -> None:
-        """The attempt will end so: its worker has been told."""
-        attempt = self._alive.get(text_of(fields.get("trial_id")))
-        if attempt is not None:
-            attempt.end, attempt.why = end, why
-
-    def _ends(
-        self,
-        now: float,
-        fields: Mapping[str, Any],
-        end: str,
-        why: str,
-        failure: Mapping[str, Any] | None = None,
-    ) -> None:
-        trial_id = fields.get("trial_id")
-        attempt = self._alive.get(trial_id) if type(trial_id) is str else None
-        if attempt is None or type(trial_id) is not str:
-            return
-        if attempt.attempt != fields.get("attempt"):
-            return
-        self._take_report(trial_id, attempt)
-        if attempt.end:  # told before: what follows is its consequence
-            self._end(trial_id, now, attempt.end, attempt.why)
-            return
-        if failure is not None:
-            attempt.failure = failure
-            self.failed.append((trial_id, attempt))
-        self._end(trial_id, now, end, why)
-
-    def _end(self, trial_id: str, now: float, end: str, why: str) -> None:
-        attempt = self._alive.pop(trial_id)
-        attempt.ended_at, attempt.end, attempt.why = now, end, why
-        self._pauses.pop(trial_id, None)
-        self._reports.pop(trial_id.encode(), None)
-        self._step(now)
-
-    def _on_report(self, trial_id: str, payload: bytes) -> None:
-        """The first report of an attempt says where it began."""
-        attempt = self._alive.get(trial_id)
-        if attempt is None:
-            return
-        self._reports[trial_id.encode()] = payload
-        if attempt.from_iteration is None and (row := raw_report(payload)) is not None:
-            attempt.from_iteration = row.iteration - 1
-            attempt.from_time_s = max(0.0, row.time_total_s - row.time_this_iter_s)
-
-    def _take_report(self, trial_id: str, attempt: Attempt) -> None:
-        payload = self._reports.get(trial_id.encode())
-        row = None if payload is None else raw_report(payload)
-        if row is not None:
-            attempt.to_iteration, attempt.to_time_s = row.iteration, row.time_total_s
-            attempt.reported_at = row.at
-
-    def _step(self, now: float) -> None:
-        self.running.append((now, len(self._alive)))
-        if len(self.running) > _MOST_STEPS:
-            # Each pair of neighbours becomes the one with more running attempts.
-            pairs = zip(self.running[::2], self.running[1::2], strict=False)
-            self.running = [max(pair, key=lambda one: one[1]) for pair in pairs]
-
-    def _happen(self, now: float, name: str, fields: Mapping[str, Any]) -> None:
-        if len(self.happenings) < _MOST_HAPPENINGS:
-            self.happenings.append(Happening(at=now, epoch=self._epoch, name=name, fields=fields))
-        else:
-            self.left_out += 1
+    @property
+    def trial(self) -> str:
+        return f"trial {self.text('trial_id')}"
 
 
-# Records of one trial that say nothing about attempts.
-_UNHEARD: Final = frozenset(
-    {b"Suggested", b"Committed", b"Measured", b"ConstraintViolated", b"WaitEnded", b"Adopted"}
-)
-_Note = Callable[[History, float, Mapping[str, Any]], None]
-_NOTES: Final[Mapping[str, _Note]] = {
-    "Begun": History._on_begun,
-    "Recalled": History._on_begun,
-    "Resumed": History._on_resumed,
-    "Started": History._on_started,
-    "Returned": History._on_returned,
-    "Raised": History._on_raised,
-    "Exited": History._on_exited,
-    "StopperAnswered": History._on_stopper,
-    "EndOrdered": History._on_ending,
-    "TrialStopOrdered": History._on_stop,
-    "PauseRequested": History._on_pause,
-    "ResumeRequested": History._on_resume,
+def _entry(one: Happening) -> dict[str, Any]:
+    kind, say = _SAID[one.name]
+    return _made(one.at, kind, say(_Said(one.facts)), one.epoch)
+
+
+def _began(said: _Said) -> str:
+    count, scheduler = said.whole("num_samples"), short_name(said.text("scheduler"))
+    parts = [f"num_samples={count}"] if count not in (None, 1) else []
+    parts += [f"the scheduler {scheduler}"] if scheduler else []
+    return f"The experiment began{' with ' * bool(parts)}{' and '.join(parts)}."
+
+
+def _limit(said: _Said) -> str:
+    most = said.whole("max_concurrent")
+    if most is None:
+        return f"{said.by} removed the limit of trials at once."
+    return f"{said.by} set the limit to {counted(most, 'trial', 'trials')} at once."
+
+
+def _joined(said: _Said) -> str:
+    kind = f" of the kind {said.text('kind')}" if said.text("kind") else ""
+    return f"Node {said.text('node')}{kind} joined."
+
+
+def _leaving(said: _Said) -> str:
+    seconds, why = said.seconds("seconds"), said.text("why")
+    when = f" in {duration(seconds)}" if seconds else ""
+    return f"Node {said.text('node')} said that it leaves{when}{why and f': {why}'}."
+
+
+def _left(said: _Said) -> str:
+    cause = short_cause(said.text("cause"))
+    return f"Node {said.text('node')} left{cause and f': {cause}'}."
+
+
+def _settled(said: _Said) -> str:
+    missing = said.text("missing")
+    return f"The run stopped waiting for nodes{missing and f': {missing}'}."
+
+
+def _added(said: _Said) -> str:
+    count = said.whole("count")
+    more = "trials" if count is None else counted(count, "trial", "trials")
+    return f"{said.by} added {more}."
+
+
+def _config(said: _Said) -> str:
+    values = [f"{name}={value}" for name, value in said.table("config").items()]
+    shown = listed(values, _NAMED) or "drawn from the space"
+    return f"{said.by} added a config to try next: {shown}."
+
+
+def _note(said: _Said) -> str:
+    text = said.text("text")
+    if not text:
+        return f"{said.by} removed the note on {said.trial}."
+    return f"{said.by} wrote on {said.trial}: {text}"
+
+
+def _pause(said: _Said) -> str:
+    if said.is_true("now"):
+        return f"{said.by} paused {said.trial} at once."
+    return f"{said.by} ordered a pause of {said.trial}."
+
+
+_SAID: Final[Mapping[str, tuple[str, Callable[[_Said], str]]]] = {
+    "Begun": ("began", _began),
+    "Recalled": (
+        "began",
+        lambda said: "The first records are lost: what happened before this is not known.",
+    ),
+    "EndOrdered": (
+        "ended",
+        lambda said: f"End of the run: {said.text('message') or said.text('reason')}.",
+    ),
+    "NodeJoined": ("node_joined", _joined),
+    "NodeLeaving": ("node_left", _leaving),
+    "NodeLeft": ("node_left", _left),
+    "NodesSettled": ("node_left", _settled),
+    "TrialStopOrdered": ("stopped", lambda said: f"{said.by} stopped {said.trial}."),
+    "PauseRequested": ("paused", _pause),
+    "ResumeRequested": ("resumed", lambda said: f"{said.by} resumed {said.trial}."),
+    "LimitChanged": ("limit", _limit),
+    "SamplesAdded": ("added", _added),
+    "ConfigAdded": ("added", _config),
+    "ConfigRefused": (
+        "added",
+        lambda said: f"An added config made no trial: {said.text('why')}",
+    ),
+    "NoteWritten": ("note", _note),
 }
-_HAPPENINGS: Final = frozenset(
-    {
-        "Begun", "Recalled", "EndOrdered", "NodeJoined", "NodeLeaving", "NodeLeft", "NodesSettled",
-        "TrialStopOrdered", "PauseRequested", "ResumeRequested", "LimitChanged", "SamplesAdded",
-        "ConfigAdded", "ConfigRefused", "NoteWritten",
-    }
-)  # fmt: skip
 
 
-def _why_cut(ending: Mapping[str, Any] | None) -> str:
-    if ending is None:
-        return "no process ran the experiment any more"
-    return text_of(ending.get("message")) or f"the run ended: {text_of(ending.get('reason'))}"
+class _Succession(NamedTuple):
+    """An attempt, and the one that followed it."""
+
+    trial_id: str
+    before: Attempt
+    after: Attempt | None
 
 
-def _is_of_the_end(ending: Mapping[str, Any], failure: Mapping[str, Any]) -> bool:
-    """Whether the end of the run explains the failure, as the machine sees it."""
-    return ending.get("reason") == "preempted" or failure.get("kind") in OF_THE_PROCESS
+def _successions(machine: Machine) -> list[_Succession]:
+    found = []
+    for trial in machine.trials.values():
+        if trial.attempts:
+            several = all_attempts(trial)
+            following = [*several[1:], None]
+            found += [
+                _Succession(trial.trial_id, one, later)
+                for one, later in zip(several, following, strict=True)
+            ]
+    return found
+
+
+def _restore(
+    restore: Happening, pairs: Sequence[_Succession], before_at: float, until: float
+) -> Iterator[dict[str, Any]]:
+    """The restore, and the crash before it. The earlier restore was at `before_at`, the later one
+    is at `until`."""
+    cut = [
+        pair
+        for pair in pairs
+        if pair.before.end == "interrupted" and before_at <= pair.before.ended_at <= restore.since
+    ]
+    if cut and not restore.facts.get("was_ended"):
+        alive = counted(len(cut), "trial", "trials")
+        text = f"The run's process was killed, or crashed, while {alive} ran."
+        yield _made(restore.since, "interrupted", text, restore.epoch - 1)
+    retried = sum(
+        before.failure is not None
+        and before.ended_at <= restore.since
+        and after is not None
+        and restore.at <= after.began_at < until
+        for _, before, after in pairs
+    )
+    gap_s = max(0.0, restore.at - restore.since)
+    text = f"Restored after {duration(gap_s)} without a process; {_resumed(cut, retried)}"
+    yield _made(restore.at, "restored", text, restore.epoch)
+
+
+def _resumed(cut: Sequence[_Succession], retried: int) -> str:
+    """The fate of the trials that were running, as a sentence."""
+    failed = counted(retried, "trial", "trials")
+    again = [f"{failed} whose last attempt had failed began again"] if retried else []
+    if not cut:
+        return f"{', '.join(['no trial was running', *again])}."
+    begun = [
+        (trial_id, before, after)
+        for trial_id, before, after in cut
+        if after is not None and after.has_reported
+    ]
+    resumed = {trial_id: after.from_iteration for trial_id, _, after in begun}
+    resumed = {trial_id: at for trial_id, at in resumed.items() if at}
+    parts = []
+    if resumed:
+        texts = [f"{number(one)} from iteration {at}" for one, at in resumed.items()]
+        count = counted(len(resumed), "trial", "trials")
+        source = "a checkpoint" if len(resumed) == 1 else "checkpoints"
+        parts.append(f"{count} resumed from {source} ({listed(texts, _NAMED)})")
+    if over := len(begun) - len(resumed):
+        parts.append(f"{over} started over without a checkpoint")
+    if waiting := len(cut) - len(begun):
+        of = f" of {len(cut)}" if begun else ""
+        trials = counted(waiting, "trial", "trials")
+        parts.append(f"{trials}{of} that had been running did not report again so far")
+    if begun:
+        parts.append(_repeated([(before, after) for _, before, after in begun]))
+    return f"{', '.join([*parts, *again])}."
+
+
+def _repeated(pairs: Sequence[tuple[Attempt, Attempt]]) -> str:
+    """The iterations that were trained twice."""
+    iterations, seconds = 0, 0.0
+    for cut, later in pairs:
+        iterations += max(0, cut.to_iteration - later.from_iteration)
+        seconds += max(0.0, cut.to_time_s - later.from_time_s)
+    if not iterations:
+        return "no reported iteration ran again"
+    what = counted(iterations, "iteration", "iterations")
+    return f"{what} ({duration(seconds)} of training) ran again"
+
+
+def _last(machine: Machine, state: Condition, states: Callable[[], str]) -> dict[str, Any] | None:
+    """The end, or that no process runs the experiment."""
+    if state is Condition.LIVE:
+        return None
+    epoch = machine.epoch
+    if machine.finished:
+        kind = "ended" if state is Condition.FINISHED else "interrupted"
+        return _made(machine.now, kind, f"The run ended: {states() or 'no trial'}.", epoch)
+    trials = machine.trials.values()
+    left = sum(trial.attempt > 0 and not trial.status.is_final for trial in trials)
+    text = (
+        f"No process has run the experiment since then: it was killed, or crashed, with "
+        f"{counted(left, 'trial', 'trials')} unfinished. A restore continues it."
+    )
+    return _made(machine.now, "interrupted", text, epoch)

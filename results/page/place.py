@@ -27,9 +27,9 @@ from holdfast.results.catalog import (
     size_of,
 )
 from holdfast.results.logs import PAUSE_PER_CPU_S
+from holdfast.results.page.entries import json_value
 from holdfast.results.page.facts import summary_of
 from holdfast.results.page.followed import FollowedExperiment
-from holdfast.results.page.values import json_value
 from holdfast.results.reading import (
     ExperimentNotFound,
     KeptRecords,
@@ -93,7 +93,7 @@ class Place:
 
     @property
     def is_missing(self) -> bool:
-        """Whether no run has created the directory yet."""
+        """True until a run has created the directory."""
         return self._awaited and not os.path.isdir(self._location.local_path or "")
 
     @property
@@ -226,7 +226,7 @@ class Place:
 
 
 def _has_only_parent(directory: str | None) -> bool:
-    """Whether the directory does not exist and a run can create it: its parent is there."""
+    """True if the directory does not exist and a run can create it: its parent is there."""
     if directory is None or os.path.lexists(directory):
         return False
     return os.path.isdir(os.path.dirname(os.path.abspath(directory)))

@@ -22,11 +22,9 @@ from holdfast.results.logs import (
     sender_of,
 )
 from holdfast.results.overview import trial_as_json
-from holdfast.results.page.attempts import attempts_of
-from holdfast.results.page.happened import Attempt
-from holdfast.results.page.tar import is_here
-from holdfast.results.page.trial_files import NotThere, artifacts_of, root_of, sizes_in
-from holdfast.results.page.values import json_value, shortened
+from holdfast.results.page.entries import json_value, shortened
+from holdfast.results.page.history import attempts_of
+from holdfast.results.page.trial_files import NotThere, artifacts_of, is_here, root_of, sizes_in
 from holdfast.results.ranking import params_of
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
@@ -45,14 +43,12 @@ _TEXT_BYTES: Final = 256 << 10
 def trial_plain(
     experiment: ExperimentView,
     trial: Trial,
-    attempts: Sequence[Attempt],
     *,
     now: float,
-    paused: tuple[str, float] | None = None,
     values: Mapping[int, float | None] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The answer of api/e/KEY/t/ID. `paused` says who has paused it last, and when; `values` has
-    the value of `checkpoint_goal` by the index of a checkpoint.
+    """The answer of api/e/KEY/t/ID. `values` has the value of `checkpoint_goal` by the index of a
+    checkpoint.
 
     Raises LeadsElsewhere, OSError; what storage does not answer is left out.
     """
@@ -60,6 +56,7 @@ def trial_plain(
     is_live = experiment.condition(now) is Condition.LIVE
     best = leader(machine.trials.values(), machine.spec.metric, machine.spec.mode)
     files = _files(experiment, trial)
+    paused = machine.paused_by(trial.trial_id) if trial.is_held else None
     is_sent = layout_of(experiment, trial, STDOUT) is None
     plain: dict[str, Any] = json_value(trial_as_json(experiment, trial, is_live=is_live))
     return {
@@ -73,12 +70,8 @@ def trial_plain(
         "is_added": trial.spec.is_added,
         "is_held": trial.is_held,
         "pausing": trial.is_pausing,
-        "paused": {"by": shortened(paused[0]), "at": paused[1]}
-        if paused is not None and trial.is_held
-        else None,
-        "attempts": attempts_of(
-            trial, attempts, machine.spec, is_live=is_live, last_at=machine.now
-        ),
+        "paused": None if paused is None else {"by": shortened(paused[0]), "at": paused[1]},
+        "attempts": attempts_of(trial, machine.spec, is_live=is_live, last_at=machine.now),
         "checkpoint_metric": checkpoint_goal(machine.spec)[0],
         "checkpoints": checkpoints_of(experiment, trial, values),
         "output_from": sender_of(trial) if is_sent and is_live else "",
@@ -239,7 +232,7 @@ def read_log(experiment: ExperimentView, trial: Trial, name: str, offset: int) -
     if offset < 0 < begin:
         skipped = _continuation(data)
         begin, data = begin + skipped, data[skipped:]
-    text, used = _decoded(data, is_end=False)
+    text, used = _decoded(data)
     # Its file was cut, or replaced by a shorter one.
     is_anew = offset > size
     return {"size": size, "offset": begin, "text": text, "next": begin + used, "is_anew": is_anew}
@@ -274,13 +267,13 @@ def _begin(offset: int, size: int) -> int:
 
 
 def _continuation(data: bytes) -> int:
-    """How many bytes at the beginning belong to a character that began before."""
+    """The number of bytes at the beginning that belong to a character that began before."""
     return next((at for at, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), 0)
 
 
-def _decoded(data: bytes, *, is_end: bool) -> tuple[str, int]:
+def _decoded(data: bytes) -> tuple[str, int]:
     """Text, and the number of bytes that it was made of: a character may be incomplete so far."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(data, final=is_end)
+    text = decoder.decode(data)
     pending, _ = decoder.getstate()
     return text, len(data) - len(pending)

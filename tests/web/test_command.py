@@ -18,8 +18,8 @@ from holdfast.cli import main
 from holdfast.results.doctor.upload import sync
 from holdfast.results.reading import DoctorTarget
 from holdfast.syncer.stores.location import Location
-from holdfast.web import errors
-from holdfast.web.errors import PortTaken
+from holdfast.web import security
+from holdfast.web.security import PortTaken
 from holdfast.web.server import DEFAULT_PORT, WebServer, WebSettings
 from tests.rig.runs.patient import healthy
 from tests.rig.storage.bucket import Bucket
@@ -171,7 +171,7 @@ def test_a_port_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_the_extra_it_says_what_to_install(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "find_spec", lambda name: None)
+    monkeypatch.setattr(security, "find_spec", lambda name: None)
     code, text = refusal(capsys, str(place))
     assert (code, text.count("\n")) == (1, 1)
     assert "the page needs Starlette with uvicorn, which is not installed: pip install" in text

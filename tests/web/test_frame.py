@@ -17,7 +17,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.results.reading import find
 from holdfast.results.result_grid import ResultGrid, results_of
 from holdfast.trial.errors import InvalidConfig
-from holdfast.web import errors, frame
+from holdfast.web import frame, security
 from tests.rig.runs.patient import healthy
 from tests.rig.web.in_process import Browser
 from tests.rig.workers.processes import PATIENCE_S, wait_for_end
@@ -92,7 +92,7 @@ def test_the_server_ends_with_the_notebook(results: ResultGrid) -> None:
 
 
 def test_a_place_that_cannot_be_served_is_an_error_in_words(tmp_path: Path) -> None:
-    with pytest.raises(errors.WebFailed, match=r"did not start: there is no directory"):
+    with pytest.raises(security.WebFailed, match=r"did not start: there is no directory"):
         frame.shown(str(tmp_path / "nowhere"), height=1, base_url="")
     with pytest.raises(InvalidConfig, match="filesystem object"):
         frame.shown(None, height=1, base_url="")
@@ -101,6 +101,6 @@ def test_a_place_that_cannot_be_served_is_an_error_in_words(tmp_path: Path) -> N
 def test_without_the_extra_it_says_what_to_install(
     results: ResultGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "find_spec", lambda name: None)
-    with pytest.raises(errors.WebMissing, match=r"holdfast\[web\]"):
+    monkeypatch.setattr(security, "find_spec", lambda name: None)
+    with pytest.raises(security.WebMissing, match=r"holdfast\[web\]"):
         results.web()

@@ -16,8 +16,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.results.catalog import may_be_mistyped, path_of, place_to_list
 from holdfast.results.reading import ExperimentNotFound
 from holdfast.runtime.process_control import give_way
-from holdfast.web.errors import check_installed
-from holdfast.web.security import allowed_name, base_of, is_loopback
+from holdfast.web.security import allowed_name, base_of, check_installed, is_loopback
 
 if TYPE_CHECKING:
     from holdfast.web.server import Address, WebServer

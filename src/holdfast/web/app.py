@@ -24,9 +24,14 @@ from holdfast.experiment.steering.orders import InvalidOrder, Order, decode
 from holdfast.results.page.followed import FollowedExperiment
 from holdfast.results.steering_client import CannotSteer, send_order
 from holdfast.trial.errors import InvalidConfig
-from holdfast.web.answers import as_json, explained, failure, json_answer, sent_file
-from holdfast.web.following import Following, WatchedExperiment, WatchedListing, settle
-from holdfast.web.gate import Gate
+from holdfast.web.answers import Gate, as_json, explained, failure, json_answer, sent_file
+from holdfast.web.following import (
+    Following,
+    Watched,
+    WatchedExperiment,
+    WatchedListing,
+    settle,
+)
 from holdfast.web.security import LARGEST_BODY, Access
 
 _POINTS: Final = 2_000
@@ -117,7 +122,7 @@ class Page:
         return await self._read(lambda: static_answer(request, name))
 
     async def about(self, request: Request) -> Response:
-        """What this server shows."""
+        """The version and the place of this server."""
         about = {
             "version": __version__,
             "place": self._place.public,
@@ -200,7 +205,7 @@ class Page:
             experiment = watched.experiment
 
             def read() -> bytes:
-                experiment.look(with_history=False)
+                experiment.look()
                 return as_json(answer(experiment, request))
 
             if not is_costly:
@@ -324,7 +329,7 @@ async def order_in(request: Request) -> Order:
 
 
 def performed(experiment: FollowedExperiment, order: Order) -> str:
-    """What the run says, which has the order in its journal by then. Blocks.
+    """The answer of the run, which has the order in its journal by then. Blocks.
 
     Raises CannotSteer, InvalidOrder, ExperimentNotFound, StorageError, OSError.
     """
@@ -343,7 +348,7 @@ class _StaticFile:
 
 
 def is_small(name: str) -> bool:
-    """Whether the file is read and compressed in a millisecond, or is not there."""
+    """True if the file is read and compressed in a millisecond, or is not there."""
     try:
         return not _NAME.fullmatch(name) or (_ROOT / name).stat().st_size <= _SMALL_BYTES
     except OSError:
@@ -402,44 +407,50 @@ def streamed(events: AsyncIterator[bytes], *, is_head: bool) -> Response:
     return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
 
-async def experiment_events(
-    watched: WatchedExperiment, version: int | None
-) -> AsyncIterator[bytes]:
+def experiment_events(watched: WatchedExperiment, version: int | None) -> AsyncIterator[bytes]:
     """The changes since `version` (None: from now on), and the facts, until the experiment is
     deleted. The caller has looked once."""
     assert watched.change is not None
     sent = watched.change.version if version is None else version
-    facts, trouble = b"", ""
-    with watched.watching():
-        yield _RETRY
-        while True:
-            changed, change = watched.changed, watched.change
-            if sent != change.version:
-                data, sent = await watched.trials_since(sent)
-                name, data = ("reset", b"{}") if data is None else ("trials", data)
-                yield event(name, data, sent)
-            if facts is not watched.facts:
-                facts = watched.facts
-                yield event("facts", facts)
-            if trouble != watched.trouble:
-                trouble = watched.trouble
-                yield event("trouble", as_json({"text": trouble}))
-            if watched.is_over:
-                return
-            if not await _happens(changed):
-                yield _STILL_HERE
+    facts = b""
+
+    async def news() -> AsyncIterator[bytes]:
+        nonlocal sent, facts
+        assert watched.change is not None
+        if sent != watched.change.version:
+            data, sent = await watched.trials_since(sent)
+            yield event("reset", b"{}", sent) if data is None else event("trials", data, sent)
+        if facts is not watched.facts:
+            facts = watched.facts
+            yield event("facts", facts)
+
+    return _events(watched, news)
 
 
-async def listing_events(watched: WatchedListing) -> AsyncIterator[bytes]:
+def listing_events(watched: WatchedListing) -> AsyncIterator[bytes]:
     """The list of experiments, now and after each change. The caller has looked once."""
-    data, trouble = b"", ""
+    shown = b""
+
+    async def news() -> AsyncIterator[bytes]:
+        nonlocal shown
+        if shown is not watched.data:
+            shown = watched.data
+            yield event("experiments", shown)
+
+    return _events(watched, news)
+
+
+async def _events(
+    watched: Watched, news: Callable[[], AsyncIterator[bytes]]
+) -> AsyncIterator[bytes]:
+    """The news now and after each change, and why there are none, until the end."""
+    trouble = ""
     with watched.watching():
         yield _RETRY
         while True:
             changed = watched.changed
-            if data is not watched.data:
-                data = watched.data
-                yield event("experiments", data)
+            async for one in news():
+                yield one
             if trouble != watched.trouble:
                 trouble = watched.trouble
                 yield event("trouble", as_json({"text": trouble}))

@@ -80,9 +80,11 @@ async def settle(shared: asyncio.Future[R], result: Awaitable[R]) -> None:
 
 
 class Watched:
-    """What several streams show. `trouble` says why there is nothing new, "" if all is well;
-    `is_over`: it has been deleted, or the server ends. `changed` is set at the next change, and
-    then replaced."""
+    """The common source of several streams.
+
+    `trouble` says why there is nothing new, "" if all is well; `is_over`: it has been deleted, or
+    the server ends. `changed` is set at the next change, and then replaced.
+    """
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -184,7 +186,7 @@ class WatchedExperiment(Watched):
         self.change: Change | None = None
         self.facts = b""
         self._newest: _News | None = None
-        self._trials: tuple[tuple[int, bool], bytes] | None = None
+        self._trials: tuple[int, bytes] | None = None
         self._readers = readers
         self._looking = asyncio.Lock()
 
@@ -208,8 +210,8 @@ class WatchedExperiment(Watched):
             return await self._readers.read_once((self, "trials"), self._encoded_trials)
 
     def _encoded_trials(self) -> bytes:
-        self.experiment.look(with_history=False)
-        state = self.experiment.trials_state
+        self.experiment.look()
+        state = self.experiment.version
         if self._trials is None or self._trials[0] != state:
             self._trials = (state, as_json(self.experiment.trials()))
         return self._trials[1]
@@ -225,7 +227,6 @@ class WatchedExperiment(Watched):
         return data, newest.change.version if reached is None else reached
 
     def _timed_news(self, at_once: bool) -> tuple[_News | None, float]:
-        self.experiment.read_history()  # once: no reason to look less often afterwards
         began = time.thread_time()
         return self._news(at_once), time.thread_time() - began
 
@@ -278,7 +279,7 @@ class WatchedListing(Watched):
 
 
 class Following:
-    """What the browsers of one server watch. Its tasks end with the scope `tasks`."""
+    """Everything that the browsers of one server watch. Its tasks end with the scope `tasks`."""
 
     def __init__(self, place: Place, tasks: TaskScope) -> None:
         self.place = place
@@ -331,7 +332,7 @@ class Following:
 
     @property
     def is_watched(self) -> bool:
-        """Whether any stream is open."""
+        """True while any stream is open."""
         return any(one.is_watched for one in self._all())
 
     async def look_a_last_time(self) -> None:

@@ -20,7 +20,7 @@ from holdfast.runtime.process_control import Title
 from holdfast.runtime.service import start_service
 from holdfast.runtime.transport import Channel
 from holdfast.trial.errors import InvalidConfig
-from holdfast.web.errors import WebFailed, check_installed
+from holdfast.web.security import WebFailed, check_installed
 
 # A server reads no records before it listens, but a busy machine starts Python slowly.
 _START_S: Final = 60.0

@@ -1,8 +1,8 @@
-"""Which requests are answered: everything that a browser or another user could abuse is refused.
+"""Decides which requests are answered: what a browser or another user could abuse is refused.
 
 Any user of this machine can connect to a port on loopback, and any page on the internet can make a
 browser send requests to it. So every request needs the token, or the cookie that it gave.
-`Access.judge` decides and knows no server; `gate.py` acts.
+`Access.judge` decides and knows no server; `Gate` in `answers.py` acts.
 """
 
 from __future__ import annotations
@@ -13,12 +13,33 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from typing import Final
 from urllib.parse import parse_qsl
 
 from holdfast.dataclass import dataclass
+from holdfast.lazy import WEB
 from holdfast.names import shown
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+
+class WebMissing(TuneError, ImportError):
+    """The page was requested, but Starlette or uvicorn is not installed."""
+
+
+class PortTaken(TuneError):
+    """The port that was asked for is in use."""
+
+
+class WebFailed(TuneError):
+    """The server's process did not start."""
+
+
+def check_installed(what: str) -> None:
+    """Raise WebMissing if `what` cannot be served. Imports nothing."""
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise WebMissing(WEB.missing(what))
+
 
 METHODS: Final = ("GET", "HEAD", "POST")
 LARGEST_BODY: Final = 1 << 20
@@ -55,8 +76,11 @@ FRAMED: Final = {**HEADERS, "content-security-policy": _CSP}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What `judge` looks at. Header names occur in HTTP as often as a client likes, so each field
-    is a list. `local` is the address of the server that the connection came to."""
+    """The parts of a request that `judge` reads.
+
+    Header names occur in HTTP as often as a client likes, so each field is a list. `local` is the
+    address of the server that the connection came to.
+    """
 
     method: str
     path: str
@@ -105,7 +129,7 @@ Verdict = Admitted | Refused | Redirected
 
 
 class Access:
-    """Who may use one server: the token, and the names by which browsers may call it.
+    """The access to one server: the token, and the names by which browsers may call it.
 
     `base` is the path at which the page is served; a proxy may strip it or keep it. `names` are
     the hosts besides loopback, `port` the server's own.
@@ -123,7 +147,7 @@ class Access:
         self._names = {name.lower() for name in (*_LOOPBACK, *names)}
 
     def judge(self, asked: Asked) -> Verdict:
-        """Whether to answer. The first rule that is broken decides."""
+        """The verdict on a request. The first rule that is broken decides."""
         if (fault := _malformed(asked)) is not None:
             return fault
         if asked.method not in METHODS:
@@ -284,7 +308,7 @@ def allowed_name(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """True if only this machine reaches the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

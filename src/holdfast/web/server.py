@@ -24,11 +24,10 @@ from holdfast.results.page.place import Place
 from holdfast.runtime.tasks import RunTasks
 from holdfast.text.errors import named
 from holdfast.trial.errors import InvalidConfig
+from holdfast.web.answers import Gate
 from holdfast.web.app import Page, made_app
-from holdfast.web.errors import PortTaken
 from holdfast.web.following import Following
-from holdfast.web.gate import Gate
-from holdfast.web.security import LARGEST_HEAD, Access
+from holdfast.web.security import LARGEST_HEAD, Access, PortTaken
 
 DEFAULT_PORT: Final = 8765
 LOOPBACK: Final = "127.0.0.1"
@@ -44,9 +43,12 @@ _END_S: Final = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
-    """What a server shows, and where. `path`: as for `Place`. `port`: None for the default one, or
-    the next that is free. `base`: as `base_of` returns it. `names`: other hosts by which browsers
-    may call this server. `may_be_missing`: as for `Place`."""
+    """The place that a server shows, and its address.
+
+    `path` and `may_be_missing`: as for `Place`. `port`: None for the default one, or the next that
+    is free. `base`: as `base_of` returns it. `names`: other hosts by which browsers may call this
+    server.
+    """
 
     path: str | None
     host: str = LOOPBACK
@@ -126,7 +128,7 @@ class WebServer:
 
     @property
     def is_watched(self) -> bool:
-        """Whether a browser has a stream open."""
+        """True while a browser has a stream open."""
         return self._following is not None and self._following.is_watched
 
     def end(self, *, last_look: bool = False) -> None:
@@ -255,7 +257,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _name_of(host: str) -> str:
-    """How a browser calls the server: an address for all interfaces is none to call."""
+    """The name by which a browser calls the server: an address for all interfaces is none."""
     return socket.gethostname() if host in ("0.0.0.0", "::", "") else host
 
 

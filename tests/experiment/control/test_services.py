@@ -16,7 +16,7 @@ from holdfast.experiment.control import services
 from holdfast.experiment.control import services as ending_module
 from holdfast.experiment.control.services import Ending
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.trackers.job import TrackerJob
+from holdfast.experiment.trackers.delivery import TrackerJob
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.runtime.process_exits import Watched
 from holdfast.scheduler.machine import Machine

@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.results.page.curve import Point, Wanted, add_lines, add_table, thinned
-from holdfast.results.page.entries import Entries
-from holdfast.results.page.folding import Recent
-from holdfast.results.page.values import cells, json_value
+from holdfast.results.page.entries import Entries, cells, json_value
+from holdfast.results.page.rows import Point, Recent, Wanted, add_lines, add_table, thinned
 from holdfast.results.ranking import varied_names
 from holdfast.trial.search_space.description import describe
 from tests.rig.runs.recorded import RecordedExperiment
@@ -171,10 +169,13 @@ def test_an_update_without_a_change_has_no_version(tmp_path: Path) -> None:
     assert entries.update(run.machine, [trial_id], is_live=True)
     assert not entries.update(run.machine, [trial_id], is_live=True)
     assert entries.version == 8
-    assert list(entries.changed_since(8, lambda trial_id: None)) == []
+    assert list(entries.changed_since(8)) == []
     assert entries.update(run.machine, [trial_id], is_live=False)  # it is interrupted now
-    (changed,) = entries.changed_since(8, lambda trial_id: 5.0)
-    assert (changed["stop_reason"], changed["began_at"]) == ("interrupted", 5.0)
+    (changed,) = entries.changed_since(8)
+    assert (changed["stop_reason"], changed["began_at"]) == (
+        "interrupted",
+        run.trial(trial_id).began_at,
+    )
     run.close()
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from holdfast.experiment.records.journal import pack
-from holdfast.results.page.folding import AnotherBegins, Folded, Folding
+from holdfast.results.page.followed_records import AnotherBegins, Folded, Folding
 from holdfast.scheduler.codec import Record
 from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal.segment import Position
+from holdfast.syncer.journal.journal import Position
 from holdfast.testing.rehearsal import Rehearsal, facts
 from tests.rig.runs.dense_runs import RUNS, SLOTS, dense_run
 from tests.scheduler.any_order.any_order import AnyOrder

@@ -1,109 +1,96 @@
-"""Attempts and the timeline, from the records of a journal that are mostly not decoded."""
+"""Attempts and the timeline, as the machine knows them."""
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.experiment.records.journal import pack
 from holdfast.experiment.records.view import Condition
-from holdfast.results.page.attempts import attempts_of
-from holdfast.results.page.followed_records import hear_journal
-from holdfast.results.page.happened import Attempt
-from holdfast.results.page.history import History
-from holdfast.results.page.timeline import concurrency, timeline_of
-from holdfast.scheduler.codec import Record
+from holdfast.results.page.history import all_attempts, attempts_of, concurrency, timeline_of
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import (
     ConfigAdded,
     EndOrdered,
     Exited,
+    Happening,
     LimitChanged,
     NoteWritten,
     PauseRequested,
     Resumed,
+    ResumeRequested,
     SamplesAdded,
     TrialStopOrdered,
 )
-from holdfast.syncer.journal.journal import Journal, read
-from holdfast.syncer.journal.segment import framed, readable_end
+from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.trial.config import FailureConfig, ResumeType
+from holdfast.trial.events import Started
 from holdfast.trial.trial import Status
 from tests.rig.runs.dense_runs import RUNS, dense_run
 from tests.rig.runs.recorded import RecordedExperiment
 
 
-def heard(records: list[Record], *, in_frames: bool = False) -> History:
-    history = History()
-    payloads = [pack(event, now, answers) for event, now, answers in records]
-    if not in_frames:
-        for payload in payloads:
-            history.hear(payload)
-        return history
-    data, dice, rest = b"".join(map(framed, payloads)), random.Random(0), b""
-    while data:  # blocks end inside records
-        size = dice.choice([1, 100, 1_000])
-        rest, data = rest + data[:size], data[size:]
-        rest = rest[history.hear_frames(rest) :]
-    assert not rest
-    return history
-
-
 @pytest.mark.parametrize("name", RUNS)
-def test_the_attempts_are_those_of_the_machine(name: str) -> None:
+def test_each_attempt_of_a_trial_is_known_and_says_why_it_ended(name: str) -> None:
     for seed in range(3):
         run = dense_run(name, seed)
-        records = run.to_the_end()
-        history, machine = heard(records), run.run.machine
+        records, machine = run.to_the_end(), run.run.machine
+        begun = {
+            (event.trial_id, event.attempt)
+            for event, _, _ in records
+            if isinstance(event, Started)
+        }
         for trial_id, trial in machine.trials.items():
-            known = history.attempts_of(trial_id)
+            known = all_attempts(trial)
             assert [one.attempt for one in known] == list(range(1, trial.attempt + 1))
-            assert known[-1].to_iteration in (None, trial.iteration)
-            assert known[-1].from_iteration in (None, trial.resumed_from)
-            assert all(one.end and one.ended_at for one in known[:-1])
-            shown = attempts_of(trial, known, machine.spec, is_live=False, last_at=machine.now)
+            assert {(trial_id, one.attempt) for one in known if one.began_at} == {
+                one for one in begun if one[0] == trial_id
+            }
+            times = [at for one in known for at in (one.began_at, one.ended_at) if at]
+            assert times == sorted(times)
+            shown = attempts_of(trial, machine.spec, is_live=False, last_at=machine.now)
             ends = [one["end"] for one in shown]
             if trial.status is Status.TERMINATED:
                 assert ends[-1] in ("finished", "pruned", "user")
             assert "running" not in ends
             assert all(one["why"] for one in shown)
+        again = from_snapshot(snapshot(machine))
+        assert again.happened == machine.happened
+        assert {one: trial.attempts for one, trial in again.trials.items()} == {
+            one: trial.attempts for one, trial in machine.trials.items()
+        }
 
 
-def everything(history: History) -> object:
-    attempts = {trial: list(history.attempts_of(trial)) for trial in history.attempts}
-    return attempts, history.restores, history.happenings, history.running, history.now
+def test_of_very_many_attempts_the_first_and_the_newest_are_kept(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "run", failure=FailureConfig(max_failures=-1))
+    trial_id = run.begin()
+    for _ in range(130):
+        run.report(trial_id, {"loss": 1.0})
+        run.fail(trial_id, message="x" * 10)
+        run.start(trial_id)
+    numbers = [one["attempt"] for one in shown_attempts(run, trial_id, is_live=True)]
+    assert numbers == [1, *range(32, 132)]
 
 
-def test_frames_and_single_records_say_the_same() -> None:
-    for name in RUNS:
-        records = dense_run(name, 1).to_the_end()
-        assert everything(heard(records, in_frames=True)) == everything(heard(records))
-
-
-def test_a_journal_of_several_segments_is_heard_up_to_a_position(tmp_path: Path) -> None:
-    records = dense_run("fifo", 2).to_the_end()
-    journal = Journal(tmp_path, segment_bytes=4_000)
-    for event, now, answers in records:
-        journal.append([pack(event, now, answers)])
-    journal.close()
-    end = readable_end(tmp_path)
-    assert end.segment > 1
-    history = History()
-    hear_journal(tmp_path, 0, end, history)
-    assert everything(history) == everything(heard(records))
-    with open(tmp_path / "000001.log", "r+b") as file:  # damage in the middle
-        file.seek(2_000)
-        file.write(b"\0" * 100)
-    end = readable_end(tmp_path)
-    before = [payload for payload, _ in read(tmp_path)]
-    assert end.segment == 1
-    damaged, expected = History(), History()
-    hear_journal(tmp_path, 0, end, damaged)
-    for payload in before:
-        expected.hear(payload)
-    assert everything(damaged) == everything(expected)
+def test_what_a_damaged_file_says_happened_is_shown_as_far_as_it_makes_sense() -> None:
+    machine = Machine()
+    names = ("Begun", "LimitChanged", "NodeLeaving", "ConfigAdded", "NoteWritten", "Unknown")
+    machine.happened = tuple(
+        Happening(
+            name=name, at=1.0, since=1.0, epoch=1,
+            facts={"seconds": "x", "by": 7, "config": [], "num_samples": None, "node": {}},
+        )
+        for name in names
+    )  # fmt: skip
+    shown = [one["text"] for one in timeline_of(machine, Condition.LIVE, lambda: "")]
+    assert shown == [
+        "The experiment began.",
+        "Somebody removed the limit of trials at once.",
+        "Node  said that it leaves.",
+        "Somebody added a config to try next: drawn from the space.",
+        "Somebody removed the note on trial .",
+    ]
 
 
 def test_why_each_attempt_ended(tmp_path: Path) -> None:
@@ -229,41 +216,45 @@ def test_what_people_did_is_told(tmp_path: Path) -> None:
     assert "ann (page)" in only["why"]
 
 
+def test_a_person_pauses_and_resumes_a_trial(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "run")
+    at_once, later = run.begin(), run.begin()
+    run.add(PauseRequested(trial_id=at_once, by="ann (page)", now=True))
+    run.add(PauseRequested(trial_id=later, by="ben (command)"))
+    run.report(later, {"loss": 1.0}, checkpoint="committed")
+    for trial_id in (at_once, later):
+        run.add(Exited(trial_id=trial_id, attempt=1, cause="ended"))
+    for trial_id, by in ((at_once, "ann (page)"), (later, "ben (command)")):
+        who, at = run.machine.paused_by(trial_id) or ("", 0.0)
+        assert (who, run.now - at < 60) == (by, True)
+        (paused,) = shown_attempts(run, trial_id, is_live=True)
+        assert (paused["end"], paused["why"].partition(";")[0]) == ("paused", f"paused by {by}")
+    run.add(ResumeRequested(trial_id=at_once, by="ann (page)"))
+    run.start(at_once)
+    first, second = shown_attempts(run, at_once, is_live=True)
+    assert (first["why"], second["end"]) == ("paused by ann (page); it started over", "running")
+    assert run.machine.paused_by("nobody") is None
+
+
 def test_how_many_trials_ran(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path / "run")
     first, second = run.begin(), run.begin()
     run.finish(first)
     run.finish(second)
-    assert [count for _, count in concurrency(history_of(run))] == [1, 2, 1, 0]
-
-
-def test_what_is_not_a_record_is_left_out() -> None:
-    history = History()
-    for payload in (b"", b"\x93", b"\x93\xa8Reported", b"\xc1" * 40, b"\x93\xa7Started\x01\x90"):
-        history.hear(payload)
-    assert not history.attempts
-
-
-def history_of(run: RecordedExperiment) -> History:
-    history = History()
-    hear_journal(run.layout.journal, 0, readable_end(run.layout.journal), history)
-    return history
+    assert [count for _, count in concurrency(run.machine.trials.values())] == [1, 2, 1, 0]
 
 
 def shown_attempts(
     run: RecordedExperiment, trial_id: str, *, is_live: bool = False
 ) -> list[dict[str, Any]]:
-    known: list[Attempt] = list(history_of(run).attempts_of(trial_id))
     machine = run.machine
-    return attempts_of(
-        run.trial(trial_id), known, machine.spec, is_live=is_live, last_at=machine.now
-    )
+    return attempts_of(run.trial(trial_id), machine.spec, is_live=is_live, last_at=machine.now)
 
 
 def timeline(
     run: RecordedExperiment, state: Condition = Condition.INTERRUPTED
 ) -> list[dict[str, Any]]:
-    return timeline_of(history_of(run), run.machine, state, lambda: "1 finished")
+    return timeline_of(run.machine, state, lambda: "1 finished")
 
 
 def restored(run: RecordedExperiment) -> str:

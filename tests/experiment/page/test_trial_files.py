@@ -18,11 +18,15 @@ from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.results.page import tar, trial_files
-from holdfast.results.page.curve import Wanted
-from holdfast.results.page.followed import read_curve
-from holdfast.results.page.tar import checkpoint_tar
-from holdfast.results.page.trial_files import NotThere, artifact, artifacts_of, sizes_in
+from holdfast.results.page import trial_files
+from holdfast.results.page.rows import Wanted, read_curve
+from holdfast.results.page.trial_files import (
+    NotThere,
+    artifact,
+    artifacts_of,
+    checkpoint_tar,
+    sizes_in,
+)
 from holdfast.results.page.trial_page import read_log, trial_plain
 from holdfast.results.reading import find
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
@@ -49,7 +53,7 @@ class Trial:
 
     def page(self) -> dict[str, Any]:
         found = self.found
-        return trial_plain(found, found.machine.trials[self.id], [], now=self.run.now)
+        return trial_plain(found, found.machine.trials[self.id], now=self.run.now)
 
     def artifacts(self) -> dict[str, bool]:
         return {one["path"]: one["is_image"] for one in self.page()["artifacts"]}
@@ -163,7 +167,6 @@ def test_a_folder_that_becomes_a_link_after_it_was_looked_at_is_not_followed(
     folder.rename(tmp_path / "secret")
     folder.symlink_to(tmp_path / "secret")
     monkeypatch.setattr(trial_files, "check_folder", lambda folder: None)
-    monkeypatch.setattr(tar, "check_folder", lambda folder: None)
     for download in sent:  # opened before, and sent now
         with pytest.raises(NotRegular):
             list(download.pieces)
@@ -317,7 +320,7 @@ def test_hostile_names_and_values_stay_data(tmp_path: Path) -> None:
     (run.folder(trial_id) / script.replace("/", "_")).touch()
     (run.folder(trial_id) / "plain <b>.txt").touch()
     found = find(str(run.layout.root), Settings.read({}), {})
-    page = trial_plain(found, found.machine.trials[trial_id], [], now=run.now)
+    page = trial_plain(found, found.machine.trials[trial_id], now=run.now)
     assert len(json.dumps(page, allow_nan=False)) < 500_000
     assert page["config"][script] == script  # whole: the browser escapes it
     assert [one["path"] for one in page["artifacts"]] == ["plain <b>.txt"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.projector import connection
+from holdfast.experiment.projector import process
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.syncer.journal.journal import Journal, Position
@@ -49,7 +49,7 @@ def serve(run: RecordedExperiment, *script: Any, **wanted: bool) -> list[list[An
     clock = Clock()
     controller = Controller(clock, *script)
     settings = ProjectorSettings(tensorboard=False, **wanted)
-    connection.serve(controller, run.layout, settings, clock)
+    process.serve(controller, run.layout, settings, clock)
     assert not controller.script
     return controller.told
 
@@ -196,7 +196,7 @@ def test_a_journal_that_makes_no_sense_is_reported_and_ends_the_projector(tmp_pa
     journal.close()
     controller = Controller(Clock(), ["close"])
     with pytest.raises(ValueError, match="Unheard"):
-        connection.serve(
+        process.serve(
             controller, run.layout, ProjectorSettings(tensorboard=False), controller.clock
         )
     assert [kind for kind, *_ in controller.told] == ["trouble"]

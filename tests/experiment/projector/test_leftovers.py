@@ -14,8 +14,7 @@ import pytest
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector import process
-from holdfast.experiment.projector.clean_folders import CleanFolders
-from holdfast.experiment.projector.leftovers import remove_leftovers
+from holdfast.experiment.projector.folders import CleanFolders, remove_leftovers
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.runtime.transport import Channel
 from holdfast.scheduler.machine import Machine

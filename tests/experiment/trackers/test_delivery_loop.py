@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.trackers import delivery_loop as module
+from holdfast.experiment.trackers import process as module
 from holdfast.experiment.trackers.delivery import (
     DeliveryState,
     RetryDelays,
     TrackerCall,
+    TrackerJob,
     decode_accounts,
 )
-from holdfast.experiment.trackers.delivery_loop import BatchOutcome, DeliveryLoop, fold_for
-from holdfast.experiment.trackers.job import TrackerJob
+from holdfast.experiment.trackers.process import BatchOutcome, DeliveryLoop, fold_for
 from holdfast.syncer.journal.journal import Position, readable_end
 from holdfast.trial.config import FailureConfig
 from tests.rig.runs.recorded import RecordedExperiment

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.trackers.job import TrackerJob
+from holdfast.experiment.trackers.delivery import TrackerJob
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.runtime import process_control
 from holdfast.runtime.wire import Message

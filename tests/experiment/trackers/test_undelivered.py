@@ -10,9 +10,9 @@ from holdfast.experiment.trackers.delivery import (
     DeliveryState,
     Mark,
     TrackerCall,
+    TrackerJob,
     encode_state,
 )
-from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import as_text, list_missing, undelivered
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
