@@ -29,8 +29,8 @@ JOINED = {
         "syncer/stores/preflight.py",
         "_write_large",
     ): "of a file in the script's own temporary folder",
-    ("syncer/stores/s3/body.py", "md5_of"): "it hashes one part that is in memory",
-    ("syncer/stores/s3/body.py", "read_source"): "in the uploader's process, killed if it hangs",
+    ("syncer/stores/s3/upload.py", "md5_of"): "it hashes one part that is in memory",
+    ("syncer/stores/s3/upload.py", "read_source"): "in the uploader's process, killed if it hangs",
 }
 
 # Waits without a deadline of their own, by file and function.

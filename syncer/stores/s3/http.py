@@ -1,13 +1,18 @@
-"""A minimal HTTP/1.1 client with reused connections, for requests with short answers.
+"""A minimal HTTP/1.1 client with reused connections, and the signatures of AWS (version 4).
 
 It is for thousands of small requests, for which an HTTP library takes most of the CPU. httptools
 (llhttp) parses the answers. A large body goes straight from the kernel's buffer to its sink. Any
-problem raises ConnectionError, and the caller uses botocore.
+problem raises ConnectionError.
+
+botocore's signature takes 200 µs, a third of the time of a small put; this one takes 20 µs. Tests
+compare the two. The algorithm is described in "Authenticating Requests: Using the Authorization
+Header" in the S3 API reference.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import time
@@ -15,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from holdfast.dataclass import dataclass
 
@@ -23,15 +28,13 @@ from holdfast.dataclass import dataclass
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
 
-class Credentials(Protocol):
-    """botocore's frozen credentials. `token` is None without a session."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """The keys that sign requests. `token` is None without a session."""
 
-    @property
-    def access_key(self) -> str: ...
-    @property
-    def secret_key(self) -> str: ...
-    @property
-    def token(self) -> str | None: ...
+    access_key: str
+    secret_key: str
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +57,12 @@ class SignedRequest:
         return f"{self.path}?{self.encoded_query}" if self.query else self.path
 
 
-def signed(
-    request: SignedRequest, credentials: Credentials, region: str, now: float
-) -> dict[str, str]:
+def signed(request: SignedRequest, keys: Keys, region: str, now: float) -> dict[str, str]:
     """The request's headers with the signature. `now` is in seconds since 1970."""
     stamp = _stamp(int(now))
     headers = {**request.headers, "x-amz-content-sha256": UNSIGNED, "x-amz-date": stamp}
-    if credentials.token:
-        headers["x-amz-security-token"] = credentials.token
+    if keys.token:
+        headers["x-amz-security-token"] = keys.token
     names = ";".join(sorted(headers))
     lines = "\n".join(f"{name}:{' '.join(headers[name].split())}" for name in sorted(headers))
     first = (request.method, request.path, request.encoded_query)
@@ -69,10 +70,10 @@ def signed(
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"
-    key = _signing_key(credentials.secret_key, stamp[:8], region)
+    key = _signing_key(keys.secret_key, stamp[:8], region)
     signature = hmac.digest(key, text.encode(), "sha256").hex()
     headers["authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, "
+        f"AWS4-HMAC-SHA256 Credential={keys.access_key}/{scope}, "
         f"SignedHeaders={names}, Signature={signature}"
     )
     return headers
@@ -126,15 +127,39 @@ class Answer:
     body: bytearray = field(default_factory=bytearray)
 
 
-class Lines:
+class NotConnected(ConnectionError):
+    """The server, or the proxy before it, accepts no connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """An HTTP proxy. `user` is "" if it asks for none."""
+
+    host: str
+    port: int
+    user: str = ""
+    password: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if not self.user:
+            return {}
+        given = base64.b64encode(f"{unquote(self.user)}:{unquote(self.password)}".encode())
+        return {"proxy-authorization": f"Basic {given.decode()}"}
+
+
+class Connections:
     """Connections to one server, opened on demand within `connect_s`; `tls` is None for plain
     HTTP."""
 
-    def __init__(self, host: str, port: int, tls: Any, *, connect_s: float) -> None:
+    def __init__(
+        self, host: str, port: int, tls: Any, *, connect_s: float, proxy: Proxy | None = None
+    ) -> None:
         self._host, self._port, self._tls = host, port, tls
         self._connect_s = connect_s
-        self._idle: list[_Line] = []
-        self._all: set[_Line] = set()
+        self._proxy = proxy
+        self._idle: list[_Connection] = []
+        self._all: set[_Connection] = set()
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     @property
@@ -158,22 +183,24 @@ class Lines:
         Raises ConnectionError, also after the deadline: the server may still have performed the
         request."""
         line = await self._free()
-        lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
-        head = "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode()
+        if self._proxy is not None and self._tls is None:
+            target = f"http://{headers['host']}{target}"
+            headers = {**headers, **self._proxy.headers}
+        head = _head(method, target, {**headers, "content-length": str(len(body))})
         try:
             async with asyncio.timeout(deadline_s) as deadline:
                 extended = None if sink is None else _Extending(sink, deadline, deadline_s)
                 answer = await line.ask(head, body, is_head=method == "HEAD", sink=extended)
         except TimeoutError as error:
             line.cut()
-            raise ConnectionError(f"no answer within {deadline_s:g} s") from error
+            raise ConnectionError(f"no answer within {deadline_s:.3g} s") from error
         except BaseException:
             line.cut()
             raise
         self._give_back(line)
         return answer
 
-    def _give_back(self, line: _Line) -> None:
+    def _give_back(self, line: _Connection) -> None:
         """Return a connection. The last one used is used next, so the first ones are closed."""
         line.used_at = asyncio.get_running_loop().time()
         self._idle.append(line)
@@ -193,21 +220,56 @@ class Lines:
         for line in lines:
             await line.is_gone.wait()
 
-    async def _free(self) -> _Line:
+    async def _free(self) -> _Connection:
         while self._idle:
             line = self._idle.pop()
             if line.is_open:
                 return line
         try:
             async with asyncio.timeout(self._connect_s):
-                _, line = await asyncio.get_running_loop().create_connection(
-                    lambda: _Line(self._all, self._buffer), self._host, self._port, ssl=self._tls
-                )
+                line = await (self._connected() if self._proxy is None else self._through())
         except OSError as error:  # a TimeoutError is one, and ssl.SSLError too
-            raise ConnectionError(f"no connection: {error}") from error
+            place = f"{self._host}:{self._port}"
+            raise NotConnected(
+                f"Could not connect to {place}: {str(error) or 'no answer'}"
+            ) from error
         # uvloop does not report the end of a connection that is cancelled while it is opened.
         self._all.add(line)
         return line
+
+    async def _connected(self) -> _Connection:
+        _, line = await asyncio.get_running_loop().create_connection(
+            self._new, self._host, self._port, ssl=self._tls
+        )
+        return line
+
+    def _new(self) -> _Connection:
+        return _Connection(self._all, self._buffer)
+
+    async def _through(self) -> _Connection:
+        """A connection to the proxy; for TLS, a tunnel through it. Raises OSError."""
+        proxy, loop = self._proxy, asyncio.get_running_loop()
+        assert proxy is not None
+        _, line = await loop.create_connection(self._new, proxy.host, proxy.port)
+        if self._tls is None:
+            return line
+        try:
+            place = f"[{self._host}]" if ":" in self._host else self._host
+            place = f"{place}:{self._port}"
+            head = _head("CONNECT", place, {"host": place, **proxy.headers})
+            answer = await line.ask(head, b"", is_head=True)
+            if answer.status != 200:
+                raise OSError(f"the proxy {proxy.host} has answered {answer.status} to CONNECT")
+            await line.start_tls(self._tls, self._host)
+        except BaseException:
+            line.cut()
+            raise
+        return line
+
+
+def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
 
 
 class _Extending:
@@ -227,10 +289,10 @@ class _Extending:
         self._write(data)
 
 
-class _Line(asyncio.BufferedProtocol):
+class _Connection(asyncio.BufferedProtocol):
     """One connection, with one request at a time."""
 
-    def __init__(self, among: set[_Line], buffer: memoryview) -> None:
+    def __init__(self, among: set[_Connection], buffer: memoryview) -> None:
         """`among` contains this object as long as the connection is open."""
         self._among = among
         self._buffer = buffer
@@ -276,6 +338,12 @@ class _Line(asyncio.BufferedProtocol):
         finally:  # an idle connection keeps nothing of the last request
             self._answer, self._parser, self._arrived = Answer(), None, None
             self._sink = None
+
+    async def start_tls(self, tls: Any, host: str) -> None:
+        """Continue with TLS. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._transport = await loop.start_tls(self._transport, self, tls, server_hostname=host)
+        self.is_open = True
 
     def cut(self) -> None:
         self.is_open = False

@@ -26,8 +26,8 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.files import threads
 from holdfast.syncer.stores.retry import moved_to
-from holdfast.syncer.stores.s3.errors import cause_of, code_and_status
-from holdfast.syncer.stores.s3.multipart import PartRequest
+from holdfast.syncer.stores.s3.answers import cause_of, code_and_status
+from holdfast.syncer.stores.s3.upload import PartRequest
 from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
     allowance_s,

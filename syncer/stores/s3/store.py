@@ -1,10 +1,9 @@
-"""A store in an S3 bucket, over aiobotocore. `put.py` and `multipart.py` send the bytes."""
+"""A store in an S3 bucket. `upload.py` sends the bytes, `ranges.py` receives them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -20,39 +19,42 @@ from holdfast.syncer.errors import (
     os_errors,
 )
 from holdfast.syncer.files.durable import is_leftover, new_file, new_file_for
-from holdfast.syncer.stores.s3.body import Body, from_source, read_body, read_source
-from holdfast.syncer.stores.s3.checksums import Checksums
-from holdfast.syncer.stores.s3.client import CONNECTIONS, BufferBudget, make_bucket
-from holdfast.syncer.stores.s3.direct import DirectS3
-from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, refused_object, translated
-from holdfast.syncer.stores.s3.multipart import (
-    MULTIPART_FROM_BYTES,
-    Multipart,
-    PartRequest,
-    UnfinishedUploads,
-    abort,
-    part_bytes,
-)
-from holdfast.syncer.stores.s3.options import SECRETS, is_set
-from holdfast.syncer.stores.s3.pages import (
+from holdfast.syncer.stores.s3.answers import (
     OBJECTS,
     ODD,
     UPLOADS,
     EndlessListing,
     Listing,
+    cause_of,
+    code_and_status,
     entry_of,
     listed,
+    refused_object,
+    translated,
 )
-from holdfast.syncer.stores.s3.put import (
+from holdfast.syncer.stores.s3.client import AT_ONCE, BufferBudget, Client
+from holdfast.syncer.stores.s3.options import SECRETS, is_set
+from holdfast.syncer.stores.s3.ranges import RangedDownload
+from holdfast.syncer.stores.s3.upload import (
     COPIED_PART_BYTES,
     COPY_AT_MOST_BYTES,
+    MULTIPART_FROM_BYTES,
+    Body,
     Buffers,
+    Checksums,
     CopiedParts,
+    Multipart,
+    PartRequest,
     SentParts,
+    UnfinishedUploads,
+    abort,
+    from_source,
     is_etag_of,
+    part_bytes,
     put_whole,
+    read_body,
+    read_source,
 )
-from holdfast.syncer.stores.s3.ranges import RangedDownload
 from holdfast.syncer.stores.store import (
     LOOKUP_S,
     ObjectInfo,
@@ -71,7 +73,7 @@ _IN_FLIGHT_BYTES = 64 << 20
 _DOWNLOADS_AT_ONCE = 16
 _PACKAGES = [
     Framework(title=module, module=module, extra="s3")
-    for module in ("aiobotocore", "crc32c", "httptools")
+    for module in ("botocore", "crc32c", "httptools")
 ]
 _BATCH = 1000
 _NO_BATCHES = {"MethodNotAllowed", "MissingContentMD5", "NotImplemented"}
@@ -93,9 +95,8 @@ class S3Store:
         self._options = dict(options)
         self._secrets = [options[name] for name in SECRETS if name in options]
         self.where = where or f"s3://{bucket}/{prefix}"
-        self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
-        self._client: Any = None
+        self._client: Client | None = None
         self._honours_conditions: bool | None = None
         self._budget = BufferBudget(_IN_FLIGHT_BYTES)
         self._buffers = Buffers()
@@ -266,10 +267,7 @@ class S3Store:
     async def read(self, key: str) -> bytes:
         bucket_key = self._bucket_key(key)
 
-        async def read_all(s3: DirectS3) -> bytes:
-            return await s3.read_object(**bucket_key)
-
-        return await self._call("read", key, read_all)
+        return await self._call("read", key, lambda s3: s3.read_object(**bucket_key))
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         entries: dict[str, ObjectInfo] = {}
@@ -309,8 +307,9 @@ class S3Store:
             raise deletion_failure(self.where, failures)
 
     async def close(self) -> None:
-        self._client = None
-        await self._stack.aclose()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     def _bucket_key(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + check_key(key)}
@@ -318,14 +317,17 @@ class S3Store:
     def _shown(self, key: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{key}"
 
-    async def _open(self) -> Any:
+    async def _open(self) -> Client:
         async with self._opening:
             if self._client is None:
                 check_extra(self.where)
-                client = DirectS3(self._options, self._bucket)
-                self._stack.push_async_callback(client.close)
+                client = Client(self._options, self._bucket)
                 if is_set(self._options, "allow_bucket_creation"):
-                    await make_bucket(client, self._bucket, self._options.get("region"))
+                    try:
+                        await client.make_bucket(self._options.get("region"))
+                    except BaseException:
+                        await client.close()
+                        raise
                 self._client = client
             return self._client
 
@@ -339,7 +341,7 @@ class S3Store:
         try:
             async with asyncio.timeout(deadline_s):
                 return await request(self._client or await self._open())
-        except Exception as error:  # botocore and aiohttp raise many types
+        except Exception as error:  # botocore raises many types while it looks for keys
             raise translated(error, operation, self._shown(key), self._secrets) from error
 
     def _caller(self, operation: str, key: str) -> PartRequest:
@@ -414,12 +416,9 @@ class Deletion:
         single = [key for key in keys if not key.isprintable()]
         failures: dict[str, StorageError] = {}
         if named:
-            objects = {"Objects": [{"Key": name} for name in named], "Quiet": True}
             try:
-                answer = await self.call(
-                    "delete", "", lambda s3: s3.delete_objects(Bucket=self.bucket, Delete=objects)
-                )
-                failures |= _refused(answer.get("Errors", ()), named)
+                errors = await self.call("delete", "", lambda s3: s3.delete_objects([*named]))
+                failures |= _refused(errors, named)
             except StorageRefused as error:
                 if code_and_status(cause_of(error))[0] not in _NO_BATCHES:
                     raise
@@ -434,5 +433,5 @@ class Deletion:
             except StorageError as error:
                 failures[key] = error
 
-        await for_each(delete_one, single, at_once=CONNECTIONS)
+        await for_each(delete_one, single, at_once=AT_ONCE)
         return failures

@@ -21,7 +21,6 @@ from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines import bound
-from holdfast.syncer.stores.s3.client import Botocore
 
 READY_S = 60.0
 _STOP_S = 5.0
@@ -51,12 +50,24 @@ class S3Server:
 
 @asynccontextmanager
 async def open_client(options: Mapping[str, str]) -> AsyncIterator[Any]:
-    """aiobotocore's client for these options of an S3 URI."""
-    botocore = Botocore(options, lambda *_: None)
-    try:
-        yield await botocore.client()
-    finally:
-        await botocore.close()
+    """aiobotocore's client for these options of an S3 URI, which have an endpoint and keys."""
+    from aiobotocore.config import AioConfig
+    from aiobotocore.session import get_session
+
+    client = get_session().create_client(
+        "s3",
+        endpoint_url=options["endpoint_override"],
+        region_name="us-east-1",
+        aws_access_key_id=options["access_key"],
+        aws_secret_access_key=options["secret_key"],
+        config=AioConfig(
+            s3={"addressing_style": "path"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
+    async with client as opened:
+        yield opened
 
 
 @contextmanager

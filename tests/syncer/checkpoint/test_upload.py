@@ -19,8 +19,8 @@ from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import ClaimLost
-from holdfast.syncer.stores.s3.multipart import Multipart
 from holdfast.syncer.stores.s3.store import S3Store
+from holdfast.syncer.stores.s3.upload import Multipart
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.faults.fault_proxy import FaultProxy, Ill

@@ -1,4 +1,4 @@
-"""Pages of listings, read as botocore reads them."""
+"""Answers of S3: read as botocore reads them; and listings without an end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from typing import Any, Protocol
 import crc32c
 import pytest
 
+from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.s3.answers import failures_in, objects_in, uploads_in
+from holdfast.syncer.stores.s3 import answers
+from holdfast.syncer.stores.s3.answers import (
+    OBJECTS,
+    EndlessListing,
+    OddAnswer,
+    failures_in,
+    listed,
+    objects_in,
+    uploads_in,
+)
 from holdfast.syncer.stores.s3.http import Answer
 from holdfast.syncer.stores.store import ObjectInfo
 
@@ -27,6 +37,10 @@ def page(
     content: bytes, *, namespace: bytes = b"http://s3.amazonaws.com/doc/2006-03-01/"
 ) -> bytes:
     return b'<ListBucketResult xmlns="' + namespace + b'">' + content + b"</ListBucketResult>"
+
+
+def answered(body: bytes) -> Answer:
+    return Answer(status=200, body=bytearray(body))
 
 
 def by_botocore(body: bytes) -> dict[str, Any]:
@@ -60,8 +74,7 @@ def by_botocore(body: bytes) -> dict[str, Any]:
     ],
 )
 def test_a_page_says_what_it_says_to_botocore(body: bytes) -> None:
-    ours, theirs = objects_in(body), by_botocore(body)
-    assert ours is not None
+    ours, theirs = objects_in(answered(body)), by_botocore(body)
     kept = ("Key", "Size", "ETag", "LastModified")
     assert [[one[name] for name in kept] for one in ours["Contents"]] == [
         [one[name] for name in kept] for one in theirs.get("Contents", [])
@@ -71,8 +84,7 @@ def test_a_page_says_what_it_says_to_botocore(body: bytes) -> None:
 
 
 def test_keys_that_are_not_encoded_stay_as_they_are() -> None:
-    found = objects_in(page(b"<IsTruncated>false</IsTruncated>" + FIRST, namespace=b""))
-    assert found is not None
+    found = objects_in(answered(page(b"<IsTruncated>false</IsTruncated>" + FIRST, namespace=b"")))
     assert [entry["Key"] for entry in found["Contents"]] == ["x/a+b%2Bc"]
 
 
@@ -82,12 +94,12 @@ def test_keys_that_are_not_encoded_stay_as_they_are() -> None:
         b"",
         b"<html>",
         b"<Error><Code>SlowDown</Code></Error>",
-        page(FIRST),
         page(HEAD + FIRST.replace(b"<Size>5", b"<Size>five")),
     ],
 )
-def test_what_is_not_a_page_is_left_to_botocore(body: bytes) -> None:
-    assert objects_in(body) is None
+def test_what_is_not_a_page_is_odd(body: bytes) -> None:
+    with pytest.raises(OddAnswer):
+        objects_in(answered(body))
 
 
 def crc(body: bytes) -> str:
@@ -101,19 +113,8 @@ class Scripted(Protocol):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("is_understood", [True, False])
-async def test_after_a_put_listings_and_reads_go_the_short_way_if_it_works(
-    scripted: Scripted, is_understood: bool
-) -> None:
-    ways: list[tuple[str, bool]] = []
-
+async def test_listings_and_reads_say_what_the_server_says(scripted: Scripted) -> None:
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
-        is_direct = "user-agent" not in head.lower()
-        ways.append((method, is_direct))
-        if method == "PUT":
-            return 200, {"ETag": '"e"', "x-amz-checksum-crc32c": crc(body)}, b""
-        if is_direct and not is_understood:
-            return 500, {}, b""
         if method == "HEAD":
             return 200, {"Content-Length": "5", "ETag": '"e"', "Last-Modified": MOMENT}, b""
         if "list-type=2" in path:
@@ -121,38 +122,27 @@ async def test_after_a_put_listings_and_reads_go_the_short_way_if_it_works(
         return 200, {}, b"bytes"
 
     store = scripted.location(respond).open_store()
-    await store.put("key", b"bytes")
-    ways.clear()
     assert [entry.key for entry in await store.list()] == ["a+b%2Bc"]
     assert await store.read("key") == b"bytes"
     found = await store.head("key")
     assert found == ObjectInfo(key="key", size=5, etag="e", modified=1795741323.0)
     await store.close()
-    tries = [True] if is_understood else [True, False]
-    assert ways == [(method, how) for method in ("GET", "GET", "HEAD") for how in tries]
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("status", "size"), [(404, "0"), (200, "?")])
-async def test_an_object_is_missing_only_if_the_server_says_so(
-    scripted: Scripted, status: int, size: str
-) -> None:
-    asked: list[str] = []
-
+async def test_an_object_is_missing_only_if_the_server_says_so(scripted: Scripted) -> None:
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
-        asked.append(method)
         if method == "PUT":
             return 200, {"ETag": '"e"', "x-amz-checksum-crc32c": crc(body)}, b""
-        is_direct = "user-agent" not in head.lower()
-        return status, {"Content-Length": size if is_direct else "7"}, b""
+        return (404, {}, b"") if "none" in path else (200, {"Content-Length": "?"}, b"")
 
     store = scripted.location(respond).open_store()
     await store.put("key", b"bytes")
-    found = await store.head("other")
-    await store.put("key", b"bytes")  # over the same connection
+    assert await store.head("none") is None
+    with pytest.raises(StorageUnavailable, match="the answer is not HTTP"):
+        await store.head("key")
+    await store.put("key", b"bytes")
     await store.close()
-    assert (found and found.size) == (None if status == 404 else 7)
-    assert asked == ["PUT", *(["HEAD"] if status == 404 else ["HEAD"] * 2), "PUT"]
 
 
 UPLOAD = (
@@ -177,34 +167,125 @@ def uploads(content: bytes) -> bytes:
         ),
         (b"<html></html>", None),
         (b"<html>", None),
-        (uploads(b"<Upload><UploadId>1</UploadId></Upload>"), None),
     ],
 )
 def test_uploads_that_are_not_complete_are_read(body: bytes, expected: object) -> None:
-    found = uploads_in(body)
-    if found is not None:
+    if expected is None:
+        with pytest.raises(OddAnswer):
+            uploads_in(answered(body))
+    else:
+        found = uploads_in(answered(body))
         names = ("Key", "UploadId", "ChecksumAlgorithm")
         listed = [tuple(one[name] for name in names) for one in found["Uploads"]]
         assert {"Uploads": listed, "IsTruncated": found["IsTruncated"]} == expected
         assert found["NextKeyMarker"] == ("x/a b" if found["IsTruncated"] else "")
-    else:
-        assert expected is None
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "expected"),
+    ("body", "expected"),
     [
-        (200, b"<DeleteResult/>", {"Errors": []}),
+        (b"<DeleteResult/>", []),
         (
-            200,
             b'<DeleteResult xmlns="x"><Deleted><Key>b</Key></Deleted><Error><Key>a&lt;</Key>'
             b"<Code>AccessDenied</Code></Error></DeleteResult>",
-            {"Errors": [{"Key": "a<", "Code": "AccessDenied"}]},
+            [{"Key": "a<", "Code": "AccessDenied"}],
         ),
-        (200, b"<Error><Code>InternalError</Code></Error>", None),
-        (200, b"", None),
-        (500, b"<DeleteResult/>", None),
+        (b"<html/>", None),
+        (b"", None),
     ],
 )
-def test_a_deletion_names_what_has_not_gone(status: int, body: bytes, expected: object) -> None:
-    assert failures_in(Answer(status=status, body=bytearray(body))) == expected
+def test_a_deletion_names_what_has_not_gone(body: bytes, expected: object) -> None:
+    if expected is None:
+        with pytest.raises(OddAnswer):
+            failures_in(answered(body))
+    else:
+        assert failures_in(answered(body)) == expected
+
+
+Page = Callable[[int], dict[str, Any]]
+
+
+def listing(*keys: str, token: str | None = None) -> dict[str, Any]:
+    more = {} if token is None else {"NextContinuationToken": token}
+    return {"Contents": [{"Key": key} for key in keys], "IsTruncated": True, **more}
+
+
+class Server:
+    """Answers the request number n with `answer(n)`."""
+
+    def __init__(self, answer: Page) -> None:
+        self._answer = answer
+        self.asked: list[dict[str, Any]] = []
+
+    async def __call__(self, query: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(dict(query))
+        return self._answer(len(self.asked))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told", "requests"),
+    [
+        (lambda n: listing("a", token="t"), "continuation token", 4),
+        (lambda n: listing(f"a{n}", token="t"), "continuation token", 4),
+        (lambda n: listing(f"a{n}", token=f"t{n % 3}"), "continuation token", 8),
+        (lambda n: listing("a", token=f"t{n}"), "nothing new", 44),
+        (lambda n: listing(token=f"t{n}"), "nothing new", 42),
+        (lambda n: listing(f"a{n}"), "has no continuation token", 2),
+        (lambda n: listing(*map(str, range(101)), token=f"t{n}"), "a page has 101", 2),
+        (lambda n: listing(*(f"{n}/{k}" for k in range(100)), token=f"t{n}"), "more than 500", 12),
+    ],
+)
+@pytest.mark.anyio
+async def test_a_listing_without_an_end_is_an_error_after_a_few_requests(
+    answer: Page, told: str, requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "MOST_ON_A_PAGE", 100)
+    monkeypatch.setattr(answers, "MOST_IN_ALL", 500)
+    server = Server(answer)
+    with pytest.raises(EndlessListing, match=told):
+        await listed(server, {"Bucket": "bucket"}, OBJECTS)
+    assert len(server.asked) == requests
+
+
+@pytest.mark.anyio
+async def test_a_listing_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "_FIRST_S", -1.0)
+    with pytest.raises(EndlessListing, match="1 entries took"):
+        await listed(Server(lambda n: listing(f"a{n}", token=f"t{n}")), {}, OBJECTS)
+
+
+@pytest.mark.anyio
+async def test_a_listing_that_repeats_itself_once_is_asked_for_again() -> None:
+    def answer(n: int) -> dict[str, Any]:
+        return listing("a", token="t") if n < 3 else {"Contents": [{"Key": "a"}]}
+
+    assert await listed(Server(answer), {}, OBJECTS) == [{"Key": "a"}]
+
+
+@pytest.mark.anyio
+async def test_pages_follow_each_other_also_empty_ones() -> None:
+    def answer(n: int) -> dict[str, Any]:
+        return listing(*([f"a{n}"] if n % 10 == 0 else []), token=f"t{n}") if n < 50 else {}
+
+    server = Server(answer)
+    found = await listed(server, {"Bucket": "bucket"}, OBJECTS)
+    assert [entry["Key"] for entry in found] == ["a10", "a20", "a30", "a40"]
+    assert server.asked[1] == {"Bucket": "bucket", "ContinuationToken": "t1"}
+
+
+ENDLESS = b"""<ListBucketResult><IsTruncated>true</IsTruncated><KeyCount>1</KeyCount>
+<NextContinuationToken>again</NextContinuationToken>
+<Contents><Key>x/a</Key><Size>1</Size><ETag>"e"</ETag></Contents></ListBucketResult>"""
+
+
+@pytest.mark.anyio
+async def test_a_server_that_always_says_there_is_more_is_an_error_at_once(scripted: Any) -> None:
+    store = scripted.location(lambda *_: (200, {}, ENDLESS)).open_store()
+    try:
+        with pytest.raises(
+            StorageRefused, match=r"list s3://bucket/x/: it repeats a continuation token"
+        ):
+            await store.list()
+    finally:
+        await store.close()
+    assert len(scripted.requests) == 4

@@ -16,7 +16,7 @@ from holdfast.syncer.stores.location import Location
 
 BUCKET = "s3://bucket/exp"
 LACKING = (
-    "S3 needs the extra holdfast[s3], and aiobotocore is not installed. Install it: pip install "
+    "S3 needs the extra holdfast[s3], and botocore is not installed. Install it: pip install "
 )
 NEEDED = ["'aiobotocore>=", "'crc32c>=", "'httptools>=", "'s3fs>="]
 

@@ -78,28 +78,18 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "_STEP_BYTES", 300)
 
 
-@pytest.fixture(params=["direct", "botocore"])
-async def opened(request: pytest.FixtureRequest, scripted: Scripted) -> Any:
-    """Opens the store; its requests avoid botocore, or are anonymous and do not."""
+@pytest.fixture
+async def opened(scripted: Scripted) -> Any:
+    """Opens the store of a server."""
     stores: list[Store] = []
 
     async def open_store(server: Ranged) -> Store:
-        location = scripted.location(server)
-        if request.param == "botocore":
-            uri = f"s3://bucket/x?endpoint_override=http://127.0.0.1:{port(scripted)}"
-            location = Location.resolve(f"{uri}&anonymous=true", None, {})
-        store = location.open_store()
-        stores.append(store)
-        await store.read("first")
-        return store
+        stores.append(scripted.location(server).open_store())
+        return stores[-1]
 
     yield open_store
     for store in stores:
         await store.close()
-
-
-def port(scripted: Any) -> int:
-    return int(scripted.port)
 
 
 async def hashed(store: Any, target: Path, size: int = SIZE) -> str:
@@ -431,7 +421,7 @@ class Taken:
 
 
 @asynccontextmanager
-async def answered(*pieces: bytes) -> AsyncIterator[http.Lines]:
+async def answered(*pieces: bytes) -> AsyncIterator[http.Connections]:
     """Connections to a server that answers each request with these bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -443,7 +433,9 @@ async def answered(*pieces: bytes) -> AsyncIterator[http.Lines]:
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    lines = http.Lines("127.0.0.1", server.sockets[0].getsockname()[1], tls=None, connect_s=30)
+    lines = http.Connections(
+        "127.0.0.1", server.sockets[0].getsockname()[1], tls=None, connect_s=30
+    )
     try:
         yield lines
     finally:
@@ -583,7 +575,7 @@ async def test_a_body_in_chunks_reaches_its_sink_and_the_connection_serves_again
 
 async def test_a_body_that_is_longer_than_announced_breaks_the_connection() -> None:
     buffer = memoryview(bytearray(100))
-    line = http._Line(set(), buffer)
+    line = http._Connection(set(), buffer)
     line.connection_made(Deaf())
     sink = Taken()
     asking = asyncio.create_task(line.ask(b"", b"", sink=sink))

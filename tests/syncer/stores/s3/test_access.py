@@ -1,20 +1,19 @@
-"""The address of a bucket and the keys, as far as they are known without botocore."""
+"""The address of a bucket and its keys, as botocore finds them, and without it where possible."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.syncer.stores.s3.addressing import known_keys, known_way
-from holdfast.syncer.stores.s3.client import Botocore
+from holdfast.syncer.errors import StorageRefused
+from holdfast.syncer.stores.s3.access import Access, found_by_botocore, known_address, known_keys
 from holdfast.syncer.stores.s3.options import parse_s3_uri
 from tests.rig.storage.s3_server import S3Server
 
@@ -85,36 +84,113 @@ def test_keys_are_those_of_the_uri_or_the_environment(
         "endpoint_override=https://[::1]:9000",
     ],
 )
-async def test_the_address_is_the_one_that_botocore_uses(
+def test_the_address_is_the_one_that_botocore_uses(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, query: str
 ) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CA_BUNDLE", "/mine")
     _, options = parse_s3_uri(f"s3://a:s@my.bucket/x?{query}")
-    sent: list[Any] = []
+    known = known_address(options, "my.bucket", os.environ)
+    assert known == found_by_botocore(options, "my.bucket")[0]
+    assert known is not None
+    assert known.path_of("a b/~c+é").endswith("/my.bucket/a%20b/~c%2B%C3%A9")
 
-    class NotSentError(Exception):
-        pass
 
-    def watch(request: Any, ca_bundle: str) -> None:
-        sent.append((request, ca_bundle))
-        raise NotSentError
+@pytest.mark.parametrize(
+    ("bucket", "options", "environ", "url", "region"),
+    [
+        ("plain", {}, {}, "https://plain.s3.amazonaws.com/", "us-east-1"),
+        (
+            "with.dot",
+            {"region": "eu-west-1"},
+            {},
+            "https://s3.eu-west-1.amazonaws.com/with.dot/",
+            "eu-west-1",
+        ),
+        (
+            "plain",
+            {},
+            {"AWS_DEFAULT_REGION": "cn-north-1"},
+            "https://plain.s3.cn-north-1.amazonaws.com.cn/",
+            "cn-north-1",
+        ),
+        (
+            "arn:aws:s3:us-west-2:123456789012:accesspoint/ap",
+            {},
+            {},
+            "https://ap-123456789012.s3-accesspoint.us-west-2.amazonaws.com/",
+            "us-west-2",
+        ),
+        (
+            "plain",
+            {},
+            {"AWS_USE_DUALSTACK_ENDPOINT": "true"},
+            "https://plain.s3.dualstack.us-east-1.amazonaws.com/",
+            "us-east-1",
+        ),
+        (
+            "plain",
+            {"anonymous": "true", "region": "eu-west-1"},
+            {},
+            "https://plain.s3.eu-west-1.amazonaws.com/",
+            "eu-west-1",
+        ),
+    ],
+)
+def test_without_an_endpoint_the_address_is_that_of_aws(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    bucket: str,
+    options: dict[str, str],
+    environ: dict[str, str],
+    url: str,
+    region: str,
+) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**environ, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s"}.items():
+        monkeypatch.setenv(name, value)
+    found, _ = found_by_botocore(options, bucket)
+    assert f"{found.scheme}://{found.host}{found.base}" == url
+    assert found.region == region
 
-    botocore = Botocore(options, watch)
-    with pytest.raises(NotSentError):
-        await (await botocore.client()).get_object(Bucket="my.bucket", Key="a b/~c+é")
-    await botocore.close()
-    [(request, ca_bundle)] = sent
-    way = known_way(options, "my.bucket", os.environ)
-    assert way is not None
-    assert way.ca_bundle == ca_bundle == "/mine"
-    parts = urlsplit(request.url)
-    assert (parts.scheme, parts.netloc, parts.path) == (
-        way.scheme,
-        way.host,
-        way.path_of("a b/~c+é"),
+
+def test_a_directory_bucket_is_refused_with_another_way(tmp_path: Path) -> None:
+    options = {**IN_URI, "region": "us-east-1"}
+    with pytest.raises(StorageRefused, match="Pass storage_filesystem=s3fs"):
+        found_by_botocore(options, "mine--use1-az4--x-s3")
+
+
+async def test_keys_of_a_profile_are_asked_for_again_before_they_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = {"Version": 1, "AccessKeyId": "key", "SecretAccessKey": "secret", "SessionToken": "t"}
+    count, answer = tmp_path / "count", tmp_path / "answer"
+    (tmp_path / "find").write_text(f"echo x >> {count}; cat {answer}")
+    (tmp_path / "config").write_text(
+        f"[profile mine]\nregion = eu-1\ncredential_process = sh {tmp_path / 'find'}\n"
     )
-    assert f"/{way.region}/s3/aws4_request" in request.headers["Authorization"].decode()
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+
+    async def asked(ends: datetime.datetime) -> int:
+        """How often the process ran for a look at the keys."""
+        answer.write_text(json.dumps({**found, "Expiration": ends.isoformat()}))
+        before = len(count.read_text())
+        keys = await access.keys()
+        assert keys is not None
+        assert (keys.access_key, keys.secret_key, keys.token) == ("key", "secret", "t")
+        return (len(count.read_text()) - before) // 2
+
+    count.touch()
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=5)
+    later = soon + datetime.timedelta(days=1)
+    access = Access({"endpoint_override": "http://h:1"}, "bucket")
+    assert await asked(soon) > 0
+    assert (await access.address()).host == "h:1"
+    assert await asked(later) == 1
+    assert await asked(later) == 0
 
 
 @pytest.mark.parametrize(
@@ -125,7 +201,6 @@ async def test_the_address_is_the_one_that_botocore_uses(
         ("endpoint_override=http://user@h:1", {}),
         ("endpoint_override=http://:1", {}),
         ("endpoint_override=https://h", {"AWS_CONFIG_FILE": __file__}),
-        ("endpoint_override=http://h:1", {"http_proxy": "http://proxy:1"}),
     ],
 )
 def test_where_botocore_may_know_better_no_address_is_known(
@@ -134,15 +209,15 @@ def test_where_botocore_may_know_better_no_address_is_known(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     _, options = parse_s3_uri(f"s3://a:s@bucket/x?{query}")
-    assert known_way(options, "bucket", environ) is None
+    assert known_address(options, "bucket", environ) is None
 
 
 def test_the_certificates_of_the_environment_are_trusted() -> None:
     _, options = parse_s3_uri("s3://a:s@bucket/x?endpoint_override=https://h")
     environ = {"AWS_CONFIG_FILE": __file__, "AWS_CA_BUNDLE": "/mine"}
-    way = known_way(options, "bucket", environ)
-    assert way is not None
-    assert way.ca_bundle == "/mine"
+    known = known_address(options, "bucket", environ)
+    assert known is not None
+    assert known.ca_bundle == "/mine"
 
 
 @pytest.mark.server
