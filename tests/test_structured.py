@@ -46,7 +46,7 @@ ENDLESS = {
     ): "of a thread that sends a line before this one",
     ("experiment/worker/command/trainable.py", "_wait"): "a command runs as long as it likes",
     ("experiment/worker/host.py", "_repeating"): "of timers that were cancelled",
-    ("experiment/nodes/keeper.py", "gone"): "its caller, an agent that ends, has one",
+    ("experiment/nodes/uploader.py", "gone"): "its caller, an agent that ends, has one",
     ("experiment/records/journal_writer.py", "sync"): "the sync has the disk's deadline",
     (
         "runtime/engines/agent_job.py",
@@ -66,7 +66,7 @@ ENDLESS = {
     ("syncer/stores/s3/http.py", "close"): "of connections that were cut",
     ("syncer/stores/s3/ranges.py", "fetch_others"): "the download has a deadline",
     ("syncer/stores/s3/ranges.py", "_hash_along"): "the download has a deadline",
-    ("syncer/uploader/lanes.py", "_after"): "each order has the storage's deadline",
+    ("syncer/uploader/process.py", "_after"): "each order has the storage's deadline",
 }
 
 Place = tuple[str, str]

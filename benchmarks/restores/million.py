@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from benchmarks.measure import MIB, OURS, Bench, environment
 from benchmarks.rows import Goal, Row
@@ -202,10 +202,7 @@ async def _publications(folder: Path, count: int) -> list[Costs]:
         private=(JOURNAL,),
     )
 
-    def silent(message: list[Any]) -> None:
-        """Ignores the message."""
-
-    uploader = Uploader(settings, silent)
+    uploader = Uploader(settings, lambda answer: None)
     await uploader.open()
     costs: list[tuple[float, int, int]] = []
     for _ in range(count):

@@ -398,7 +398,7 @@ class Run:
         self.outcome = controller.outcome
 
     async def _open_uploads(self, controller: Controller, tasks: RunTasks) -> None:
-        """Own the storage. The keepers of a cluster's nodes get the claim before they start."""
+        """Own the storage. The uploaders of a cluster's nodes get the claim before they start."""
         plan, phase, cluster = self.plan, self._phase, self._cluster
         self._phase = f"opening {plan.location.public}"
         transport = None if cluster is None else cluster.fleet

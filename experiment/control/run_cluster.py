@@ -17,7 +17,7 @@ from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer
-from holdfast.experiment.control.services import keeper_settings
+from holdfast.experiment.control.services import node_uploader_settings
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.folder.settings import SHARE
 from holdfast.experiment.nodes.cluster_config import Local
@@ -49,7 +49,7 @@ class NodeListener(Protocol):
     def post(self, event: Event) -> None: ...
 
     def on_kept(self, node: str, message: Message) -> None:
-        """An answer of the keeper of this node."""
+        """An answer of the uploader of this node."""
 
     def on_node(self, facts: NodeFacts) -> None:
         """A node has joined; called before the event."""
@@ -163,17 +163,17 @@ class NodeChanges:
         self.controller.post(event)
 
     def on_kept(self, node: str, message: Message) -> None:
-        """Raises ValueError if no keeper sends this."""
-        self._uploads.routes.on_kept(node, message)
+        """Raises ValueError if no uploader sends this."""
+        self._uploads.on_answer(message, node)
 
     def on_node(self, facts: NodeFacts) -> None:
-        self._uploads.routes.node_joined(facts.name)
+        self._uploads.node_joined(facts.name)
         self.controller.pool.node_joined(facts)
 
     def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
         if seconds:  # else its loss follows at once
             self.controller.warn(f"node {node} leaves in {seconds:g} s: {why}")
-        self._uploads.routes.node_leaving(node)
+        self._uploads.node_leaving(node)
 
     def on_node_lost(self, node: str, cause: str) -> None:
         """The workers and files on it are gone, too."""
@@ -182,7 +182,7 @@ class NodeChanges:
             controller.warn(f"node {node} was given back: it had no work", "info")
         else:
             controller.warn(f"node {node} is lost: {cause}")
-        self._uploads.routes.node_left(node)
+        self._uploads.node_left(node)
         controller.pool.node_left(node)
         # Trials wait for an answer about each of them, also where an upload had failed.
         for trial in list(controller.machine.trials.values()):
@@ -217,12 +217,12 @@ class RunCluster:
     async def complete(
         self, claim: str, references: Sequence[ObjectRef], look: Callable[[], None]
     ) -> None:
-        """Let the nodes' keepers begin, under the `claim` of the uploader here, and send the
+        """Let the nodes' uploaders begin, under the `claim` of the uploader here, and send the
         script's files and the objects of `references`.
 
         `look` is called in a thread, before each file, and may raise.
         """
-        service = keeper_settings(self._plan, claim)
+        service = node_uploader_settings(self._plan, claim)
         pack = partial(shared_files, self._plan, references, self._packed, look, self._tell)
         self.fleet.complete(service, await threads.call(pack))
 

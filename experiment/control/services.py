@@ -22,10 +22,10 @@ from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.folder.trial_folder import TrialFolder
-from holdfast.experiment.nodes.keeper import packed
+from holdfast.experiment.nodes.uploader import packed
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
-from holdfast.experiment.uploads.node_keepers import NodeTransport
+from holdfast.experiment.uploads.nodes import NodeTransport
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
 from holdfast.names import listed
@@ -34,12 +34,14 @@ from holdfast.runtime.process_exits import Watched, still_there, survives
 from holdfast.runtime.service import BackgroundService, RestartingService, Service, ThreadService
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import Begun
+from holdfast.schema import to_row
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Claim
+from holdfast.syncer.uploader.messages import Open
 from holdfast.syncer.uploader.process import main as keep
 from holdfast.text.values import counted
 from holdfast.trial.errors import TuneError
@@ -352,7 +354,7 @@ def open_uploads(
             # A replacement keeps this claim: another one could take the experiment away from a
             # restore elsewhere.
             claimed = Claim.parse(message[1])
-        uploads.on_uploader(message)
+        uploads.on_answer(message)
 
     def resend_state() -> None:
         uploads.resend_state()
@@ -383,8 +385,8 @@ def open_uploads(
     return uploads
 
 
-def keeper_settings(plan: RunPlan, claim: str) -> bytes:
-    """The settings of the nodes' keepers, which use the `claim` of the uploader here. Raises
+def node_uploader_settings(plan: RunPlan, claim: str) -> bytes:
+    """The settings of the nodes' uploaders, which use the `claim` of the uploader here. Raises
     NotPicklable."""
     settings = replace(
         _uploader_settings(plan),
@@ -480,5 +482,5 @@ def _start_uploader(
             partial(keep, settings=settings), on_message, name="holdfast-uploader"
         )
     uploader = _start(plan, UPLOADER, on_message, "uploader", "upload")
-    uploader.send(["open", dumps(settings, "the storage_filesystem")])
+    uploader.send(to_row(Open(settings=dumps(settings, "the storage_filesystem"))))
     return uploader

@@ -1,7 +1,7 @@
-"""Runs in the controller: sends the uploader process its orders and handles its answers.
+"""Runs in the controller: sends the uploaders their orders and handles their answers.
 
-The uploader itself, which hashes and sends the files, is `holdfast.syncer.uploader`. Start reading
-at `uploads.py`; `publishing.py` decides when the journal is published in storage. On a cluster
-`keeper_routes.py` sends each order to the uploader here or to the keeper of a node, and checks
-what the nodes' keepers answer.
+The uploaders, which hash and send the files, are `holdfast.syncer.uploader`. Start reading at
+`uploads.py`, which sends each order to the uploader here or to that of a node. `publishing.py`
+decides when the journal is published in storage, `waiting.py` has what waits for an answer, and
+`nodes.py` what lies on nodes.
 """

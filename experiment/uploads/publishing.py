@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.runtime.wire import Message
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import MAGIC, START
 from holdfast.syncer.journal.segment import Position
+from holdfast.syncer.uploader.messages import Publish, SendFiles
 from holdfast.trial.config import SyncConfig
+from holdfast.trial.trial import Trial
 
 # The records that name a committed checkpoint are published this soon, at the latest.
 _SOON_S = 10.0
+# So many ended trials in a message.
+_AT_ONCE = 10_000
 # A timer may fire a moment early.
 _NEARLY_S = 0.05
 
@@ -28,7 +34,7 @@ class Publishing:
         self,
         journal_writer: JournalWriter,
         *,
-        send: Callable[[Message], None],
+        send: Callable[[SendFiles | Publish], None],
         begins: int,
         sync: SyncConfig,
         is_timed: bool,
@@ -76,7 +82,7 @@ class Publishing:
             now = self._loop.time()
             folders = self._rounds.take(now, whole=whole)
             if folders is None or folders:
-                self._send(["artifacts", folders])
+                self._send(SendFiles(folders=folders))
             due_s = self._rounds.due_in_s(now)
         self._within(due_s)
         end = self._journal_writer.position
@@ -89,7 +95,7 @@ class Publishing:
     def order_again(self) -> None:
         """Repeat the orders that an uploader may not have performed before it died."""
         if self._rounds is not None:
-            self._send(["artifacts", None])
+            self._send(SendFiles(folders=None))
         if self._ordered > self._published:
             self._order(self._ordered)
 
@@ -100,7 +106,7 @@ class Publishing:
 
     def _order(self, end: Position) -> None:
         self._ordered = end
-        self._send(["publish", end.segment, end.offset, self._begins])
+        self._send(Publish(segment=end.segment, offset=end.offset, begins=self._begins))
 
     def _within(self, delay_s: float) -> None:
         """Publish within `delay_s`."""
@@ -148,3 +154,65 @@ class ArtifactRounds:
             self._whole_at = now
             return None
         return committed
+
+
+class EndedTrials:
+    """The ended trials that the uploader was told of, each as the value that it had then.
+
+    An event that concerns a trial makes another value of it.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._boot = boot_id()
+        self._told: dict[str, Trial] = {}
+        # Those whose files may not be written yet, with the journal's end when `news` had them.
+        self._waiting: dict[str, Position] = {}
+
+    def forget(self) -> None:
+        """A new uploader knows of none."""
+        self._told.clear()
+        self._waiting.clear()
+
+    def news(self, end: Position) -> Iterator[dict[str, str]]:
+        """The folders of trials that have ended, each with a fingerprint that differs if the trial
+        has run again; "" for those that run again now. `end` is the journal's end now."""
+        return _in_parts(self._news(end))
+
+    def _news(self, end: Position) -> Iterator[tuple[str, str]]:
+        for trial_id, trial in self._machine.trials.items():
+            told = self._told.get(trial_id)
+            if told is trial:
+                continue
+            if self._has_ended(trial):
+                self._told[trial_id] = trial
+                self._waiting[trial_id] = end
+                yield trial.spec.dirname, self._fingerprint(trial)
+            elif told is not None:
+                del self._told[trial_id]
+                self._waiting.pop(trial_id, None)
+                yield trial.spec.dirname, ""
+
+    def _has_ended(self, trial: Trial) -> bool:
+        """Whether nothing more comes into its folder, neither of its worker nor of its uploads."""
+        is_committed = all(checkpoint.committed for checkpoint in trial.checkpoints)
+        return is_committed and self._machine.has_left(trial)
+
+    def written(self, written: Position) -> Iterator[dict[str, str]]:
+        """Those of the told folders whose files are written by now, with their fingerprints: all
+        files of trials are as the journal up to this position."""
+        done = [trial_id for trial_id, end in self._waiting.items() if end <= written]
+        for trial_id in done:
+            del self._waiting[trial_id]
+        told = (self._told[trial_id] for trial_id in done)
+        return _in_parts((trial.spec.dirname, self._fingerprint(trial)) for trial in told)
+
+    def _fingerprint(self, trial: Trial) -> str:
+        """After another boot the projector writes all files anew."""
+        now = (trial.status.name, trial.attempt, trial.iteration, trial.reported_at)
+        return " ".join(map(str, (*now, trial.place.pid, self._boot)))
+
+
+def _in_parts(items: Iterator[tuple[str, str]]) -> Iterator[dict[str, str]]:
+    while part := dict(islice(items, _AT_ONCE)):
+        yield part

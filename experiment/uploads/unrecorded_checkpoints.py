@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.records.journal import read_events
-from holdfast.experiment.uploads.questions import StorageQuestions
+from holdfast.experiment.uploads.waiting import StorageQuestions
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import manifest

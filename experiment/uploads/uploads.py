@@ -1,31 +1,70 @@
-"""The controller's side of the uploader process: orders for checkpoints and records, and
-answers."""
+"""The controller's side of the uploaders: orders for checkpoints and records, and answers.
+
+Each order goes to the uploader that has the files: the owner's, at the controller, or a node's. If
+a node is lost, its waiting orders go to the owner, which looks for the checkpoints in storage.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.experiment.uploads.host import UploadsHost
-from holdfast.experiment.uploads.keeper_routes import KeeperRoutes
-from holdfast.experiment.uploads.node_keepers import NodeKeepers, NodeTransport
-from holdfast.experiment.uploads.publishing import Publishing
-from holdfast.experiment.uploads.waiting import Caller, WaitingCheckpoints
+from holdfast.experiment.uploads.nodes import NodeTransport, UploadNodes, UploadsHost
+from holdfast.experiment.uploads.publishing import EndedTrials, Publishing
+from holdfast.experiment.uploads.waiting import (
+    GONE,
+    Caller,
+    StorageQuestions,
+    WaitingCheckpoint,
+    WaitingCheckpoints,
+)
 from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.service import RestartingService
 from holdfast.runtime.tasks import first_of
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.files.durable import boot_id
+from holdfast.schema import to_row
 from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.uploader.messages import (
+    ANSWERS,
+    Answer,
+    CheckClaim,
+    Close,
+    Commit,
+    Committed,
+    Copied,
+    Discard,
+    Discarded,
+    Done,
+    Failed,
+    Found,
+    Kept,
+    LookFor,
+    NotCommitted,
+    NoteEnded,
+    Notice,
+    OfCheckpoint,
+    Opened,
+    Order,
+    Progress,
+    Publish,
+    Published,
+    Remaining,
+    Seen,
+    SendFiles,
+    SentEnded,
+    Shared,
+    Sign,
+    Unanswered,
+    UploadShare,
+)
 from holdfast.trial.config import SyncConfig
-from holdfast.trial.events import Committed
+from holdfast.trial.events import Committed as CommittedEvent
 from holdfast.trial.trial import (
     CheckpointRecord,
     Trial,
@@ -35,16 +74,12 @@ from holdfast.trial.trial import (
 )
 
 _SHOWN_LEFT = 20
-# So many in a message.
-_AT_ONCE = 10_000
 
 
 class Uploads:
-    """Sends the keepers their orders, and turns their answers into events and messages.
+    """Sends the uploaders their orders, and turns their answers into events and messages.
 
-    The uploader owns the storage. A checkpoint that lies on a node is the business of that node's
-    keeper (`nodes`); if the node is lost, the uploader looks for it in storage. Everything that a
-    keeper has not answered is repeated to the one that replaces it.
+    Everything that an uploader has not answered is repeated to the one that replaces it.
     """
 
     def __init__(
@@ -70,12 +105,17 @@ class Uploads:
         self.is_remote = is_remote
         self._sync_period_s = sync.sync_period
         self._loop = asyncio.get_running_loop()
-        self.nodes = NodeKeepers(transport, host=host, where=where)
+        self.nodes = UploadNodes(transport, host=host, where=where)
         self._waiting = WaitingCheckpoints(host.warn)
-        self.routes = KeeperRoutes(
-            self.nodes, self._waiting, to_owner=uploader.send, heard=self.on_uploader
-        )
-        self.questions = self.routes.questions
+        self.questions = StorageQuestions(self.send, self.nodes.__contains__)
+        # Checkpoints that nodes are removing, by trial and folder, with these nodes.
+        self._leaving: dict[tuple[str, str], set[str]] = {}
+        # Folders of checkpoints that lost nodes were uploading: a node may be cut off, and upload
+        # until it has noticed. By folder, the trials of those that were removed meanwhile.
+        self._cut_off: set[str] = set()
+        self._removed: dict[str, str] = {}
+        # By trial, the shares of the checkpoint with this number, which is about to be committed.
+        self._shares: dict[str, tuple[int, Mapping[str, list[str]]]] = {}
         self._publishing = Publishing(
             journal_writer,
             send=self._order_publishing,
@@ -85,14 +125,21 @@ class Uploads:
         )
         self._ended = EndedTrials(machine) if machine is not None and is_remote else None
         self._restores_artifacts = sync.restore_artifacts
-        self.brings_artifacts = sync.restore_artifacts and is_remote
+        self.downloads_artifacts = sync.restore_artifacts and is_remote
         self._upload: UploadProgress | None = None
-        self._close_order: Message | None = None
+        self._close_order: Close | None = None
         self._moved_at = 0.0
         self._trouble = ""
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
         # Done once this run owns the storage, with the key of its claim.
         self.opened: asyncio.Future[str] = self._loop.create_future()
+
+    def send(self, node: str, order: Order) -> None:
+        """Send an order to the uploader of a node, "" for the owner's."""
+        if node:
+            self.nodes.send(node, order)
+        else:
+            self._uploader.send(to_row(order))
 
     @property
     def has_backlog(self) -> bool:
@@ -135,17 +182,73 @@ class Uploads:
         )
 
     def commit(self, spec: TrialSpec, record: CheckpointRecord) -> None:
-        if (spec.trial_id, record.index) not in self._waiting:
-            self.routes.commit(spec, record, since=wall_time())
+        """Order the commit of a checkpoint, unless it waits already."""
+        key, folder = (spec.trial_id, record.index), f"{spec.dirname}/{record.dirname}"
+        if key in self._waiting:
+            return
+        index, shares = self._shares.pop(spec.trial_id, (0, {}))
+        shares = shares if index == record.index else {}
+        look_for = LookFor(
+            trial=spec.trial_id,
+            index=record.index,
+            folder=folder,
+            iteration=record.iteration,
+            time_total_s=record.time_total_s,
+        )
+        orders: dict[str, OfCheckpoint]
+        if any(node not in self.nodes for node in shares or [record.node] if node):
+            # It is of an earlier run, or the node was lost meanwhile.
+            orders = {"": look_for}
+        elif shares:
+            orders = {
+                node: UploadShare(
+                    trial=spec.trial_id, index=record.index, folder=folder, left_out=left_out
+                )
+                for node, left_out in shares.items()
+            }
+        else:
+            orders = {
+                record.node: Commit(
+                    trial=spec.trial_id,
+                    index=record.index,
+                    folder=folder,
+                    iteration=record.iteration,
+                    time_total_s=record.time_total_s,
+                    stays_here=record.stays_here,
+                )
+            }
+        item = WaitingCheckpoint(
+            since=wall_time(),
+            files=record.files,
+            size_bytes=record.size_bytes,
+            folder=folder,
+            orders=orders,
+            look_for=look_for,
+            is_shared=bool(shares),
+        )
+        self._waiting.add(key, item)
+        self._cut_off.discard(folder)
+        if problem := next(filter(None, map(self.nodes.refusal, orders)), ""):
+            # Later, because the report is not waiting for it yet.
+            self._loop.call_soon(self._not_committed, "uncommitted", key, problem)
+            return
+        for node, order in orders.items():
+            self.nodes.note_copy(node, folder, is_whole=not shares)
+            self.send(node, order)
+
+    def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
+        """Each of these nodes has a share of a checkpoint that is about to be reported;
+        `left_out` are files that another node has, too, and uploads."""
+        self._shares[trial_id] = (index, left_out)
 
     async def committed(self, spec: TrialSpec, record: CheckpointRecord) -> None:
-        """Wait until the checkpoint does not wait any more for its keeper."""
+        """Wait until the checkpoint does not wait any more for its uploader."""
         await self._waiting.done((spec.trial_id, record.index))
 
-    async def bring(self, spec: TrialSpec, node: str) -> None:
+    async def download(self, spec: TrialSpec, node: str) -> None:
         """Let the node have the trial's output, and with `restore_artifacts` its other files.
         Raises StorageUnavailable."""
-        await self.questions.bring(spec, node, artifacts=self._restores_artifacts)
+        await self.questions.download(spec, node, artifacts=self._restores_artifacts)
 
     async def hand_over(self, spec: TrialSpec, node: str = "") -> None:
         """Let the node, or the controller, send the trial's files for the last time. Raises
@@ -181,102 +284,255 @@ class Uploads:
 
     def _discard(self, spec: TrialSpec, checkpoints: Iterable[str]) -> None:
         folders = [f"{spec.dirname}/{name}" for name in checkpoints]
-        discard = partial(self.routes.discard, spec.trial_id, folders)
+        discard = partial(self._remove, spec.trial_id, folders)
         self._journal_writer.when_durable(discard)
 
-    def _order_publishing(self, message: Message) -> None:
+    def _order_publishing(self, order: SendFiles | Publish) -> None:
         """Send an order of `Publishing`. Nodes upload the output of their trials with each
         publication."""
-        match message:
-            case ["artifacts", folders]:
-                self.nodes.mirror(folders, artifacts=True)
-            case _:
-                self.nodes.mirror(None, artifacts=False)
-                self._tell_ended()
-        self._uploader.send(message)
+        if isinstance(order, SendFiles):
+            self.nodes.send_files(order.folders, artifacts=True)
+        else:
+            self.nodes.send_files(None, artifacts=False)
+            self._note_ended()
+        self.send("", order)
 
-    def _tell_ended(self) -> None:
+    def _note_ended(self) -> None:
         """Before a publication: whose folders storage may have as they are."""
         if self._ended is not None:
             journal = self._journal_writer
-            for words in self._ended.news(journal.position):
-                self._uploader.send(["ended", words])
-            for words in self._ended.written(journal.written):
-                self._uploader.send(["written", words])
+            for found in self._ended.news(journal.position):
+                self.send("", NoteEnded(fingerprints=found))
+            for found in self._ended.written(journal.written):
+                self.send("", NoteEnded(fingerprints=found, are_written=True))
 
     def resend_state(self) -> None:
         """Repeat the waiting orders for an uploader that replaces one that died."""
-        self.routes.repeat()
+        self._repeat("")
         self._upload = None
         if self._ended is not None:
             self._ended.forget()
         self._publishing.order_again()
         if self._close_order is not None:
-            self._uploader.send(self._close_order)
+            self.send("", self._close_order)
 
-    def on_uploader(self, message: Message) -> None:
-        match message:
-            case ["committed", str(trial_id), int(index)]:
-                waiting = self._waiting.get((trial_id, index))
-                self._waiting.done_with((trial_id, index))
-                self._trouble = ""
-                self._host.post(Committed(trial_id=trial_id, index=index))
-                self._publishing.committed(None if waiting is None else waiting.trial_folder)
-            case ["published", int(segment), int(offset)]:
-                self._publishing.published(Position(segment, offset))
-                self._trouble = ""
-            case ["moving"]:
+    def _repeat(self, node: str) -> None:
+        """Repeat the waiting orders for the uploader of a node, "" for the owner's."""
+        for item in self._waiting.at(node):
+            self.send(node, item.orders[node])
+        self.questions.ask_again(node)
+        if (trials := self.nodes.trials_on(node)) is not None:
+            trials.repeat()
+        for (trial_id, folder), nodes in self._leaving.items():
+            if node in nodes:
+                self.send(node, Discard(trial=trial_id, folders=[folder]))
+
+    # -- removals -----------------------------------------------------------------------------
+
+    def _remove(self, trial_id: str, folders: Sequence[str]) -> None:
+        """Remove checkpoints, first from the nodes where they lie.
+
+        The owner's turn comes when these have answered: a node whose upload is under way would put
+        the checkpoint into storage again.
+        """
+        for folder in folders:
+            if holders := self.nodes.discard(trial_id, folder):
+                self._leaving[trial_id, folder] = set(holders)
+            if folder in self._cut_off:
+                self._removed[folder] = trial_id
+        owners = [folder for folder in folders if (trial_id, folder) not in self._leaving]
+        if owners:
+            self.send("", Discard(trial=trial_id, folders=owners))
+
+    def _remove_again(self) -> None:
+        """At the end: remove what nodes that were cut off have uploaded since it was removed."""
+        for folder, trial_id in self._removed.items():
+            if folder in self._cut_off:
+                self.send("", Discard(trial=trial_id, folders=[folder]))
+
+    def _discarded(self, node: str, trial_id: str, folder: str) -> None:
+        nodes = self._leaving.get((trial_id, folder), set())
+        if node in nodes:
+            nodes.discard(node)
+            if not nodes:
+                del self._leaving[trial_id, folder]
+                self.send("", Discard(trial=trial_id, folders=[folder]))
+
+    def _discarded_all(self, node: str) -> None:
+        """The node removes nothing any more."""
+        for trial_id, folder in list(self._leaving):
+            self._discarded(node, trial_id, folder)
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    def node_joined(self, node: str) -> None:
+        """A node is there, and its uploader was sent its settings."""
+        self.nodes.join(node)
+
+    def node_leaving(self, node: str) -> None:
+        """A node goes soon: let it send its trials' files. Its checkpoints are under way."""
+        self.nodes.send_files(None, artifacts=True, only=node)
+
+    def node_left(self, node: str) -> None:
+        """A node is gone: storage may have what its uploader was about to commit."""
+        self.nodes.leave(node)
+        self.questions.fail(node, GONE)
+        for item in self._waiting.move_to_owner(node):
+            self._cut_off.add(item.folder)
+            self.send("", item.look_for)
+        self._discarded_all(node)
+
+    def _lose_uploader(self, node: str, text: str) -> None:
+        """The uploader of a node has failed for good, and the node is still there."""
+        self.nodes.decide(node, text)
+        self.questions.fail(node, text)
+        self.nodes.closed(node, [text])
+        for item in self._waiting.at(node):
+            order = item.orders[node]
+            why = f"on node {node}: {text}"
+            self._not_committed("uncommitted", (order.trial, order.index), why)
+        self._discarded_all(node)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def on_answer(self, message: Message, node: str = "") -> None:
+        """Handle an answer of a node's uploader, or of the owner's. Raises ValueError if no
+        uploader sends it."""
+        answer: Answer = ANSWERS.read(message)
+        on_node = f"on node {node}: " if node else ""
+        match answer:
+            case Committed():
+                if self._is_awaited(answer, node, is_last=True):
+                    self._on_committed((answer.trial, answer.index))
+            case NotCommitted(why=why):
+                if self._is_awaited(answer, node):
+                    key = (answer.trial, answer.index)
+                    self._not_committed(answer.name, key, f"{on_node}{why}")
+            case Shared():
+                if self._is_awaited(answer, node):
+                    order = self._waiting.shared((answer.trial, answer.index), node, answer)
+                    if order is not None:
+                        self.send("", order)
+            case Done() | Found() | Copied() | Unanswered():
+                self.questions.answer(answer, node)
+            case Notice():
+                self._on_notice(answer.name, answer.text, node)
+            case Failed(name=name, what=what, why=why):
+                if name == "stuck":
+                    self._host.warn(
+                        f"Cannot delete the superseded checkpoint {what}: {on_node}{why}. Will "
+                        f"retry"
+                    )
+                else:
+                    self._trouble = f"{on_node}{why}"
+                    self._host.warn(
+                        f"storage gave up on {what}: {on_node}{why}. The local copy is kept",
+                        "loss",
+                    )
+            case Sign(name="moving"):
                 self._moved_at = self._loop.time()
-            case ["trouble", str(text)]:
-                self._trouble = text
-                self._host.warn(f"storage: {text}")
-            case ["uncommitted", str(trial_id), int(index), str(text)]:
-                # Do not wait for it: it is on this disk, and a restore orders it again.
-                self._waiting.done_with(
-                    (trial_id, index),
-                    f"the checkpoint is on this machine and not in storage: {text}",
-                )
-                self._trouble = text
-                self._host.warn(
-                    f"checkpoint {index} of trial {trial_id} is not kept in storage: {text}. "
-                    f"The local copy stays",
-                    "loss",
-                )
-            case ["lost", str(trial_id), int(index), str(text)]:
-                self._waiting.done_with((trial_id, index), text)
-                self._host.lose(trial_id, index, text)
-            case ["failed", str(what), str(text)]:
-                self._trouble = text
-                self._host.warn(
-                    f"storage gave up on {what}: {text}. The local copy is kept", "loss"
-                )
-            case ["stuck", str(where), str(why)]:
-                self._host.warn(
-                    f"Cannot delete the superseded checkpoint {where}: {why}. Will retry"
-                )
-            case ["left", list(lines)]:
-                self._host.warn(_left(lines))
-            case [
-                "fetched" | "found" | "unanswered" as name,
-                str(ticket),
-                str() | list() as answer,
-            ]:
-                self.questions.answer(name, ticket, answer)
-            case ["warning", str(text)]:
-                self._host.warn(text)
-            case ["progress", int(files), int(total), int(done_bytes), int(total_bytes)]:
-                name = f"{files:,} of {total:,} artifacts"
-                done = UploadProgress(name=name, done_bytes=done_bytes, total_bytes=total_bytes)
-                self._upload = done if files < total else None
-            case ["opened", str(claim)]:
-                if not self.opened.done():  # a replacement opens it again
-                    self.opened.set_result(claim)
-            case ["refused", str(text)]:
-                self._host.lose_ownership(text)
-            case ["closed", list(failed)]:
-                self._closed.set_result(failed)
+            case _ if node:
+                self._on_answer_of_node(answer, node)
             case _:
-                raise ValueError(f"not a message of the uploader: {message!r:.100}")
+                self._on_answer_of_owner(answer)
+
+    def _is_awaited(
+        self, answer: Committed | NotCommitted | Shared, node: str, *, is_last: bool = False
+    ) -> bool:
+        """True if the checkpoint waits for this uploader. `is_last`: for no other one."""
+        item = self._waiting.get((answer.trial, answer.index))
+        if not node:
+            return not isinstance(answer, Shared)
+        if item is None or node not in item.orders:
+            return False
+        if isinstance(answer, Shared):
+            return item.is_shared
+        return not is_last or (item.orders.keys() == {node} and not item.is_shared)
+
+    def _on_committed(self, key: tuple[str, int]) -> None:
+        waiting = self._waiting.get(key)
+        self._waiting.done_with(key)
+        self._trouble = ""
+        trial_id, index = key
+        self._host.post(CommittedEvent(trial_id=trial_id, index=index))
+        self._publishing.committed(None if waiting is None else waiting.trial_folder)
+
+    def _not_committed(self, name: str, key: tuple[str, int], why: str) -> None:
+        trial_id, index = key
+        if name == "lost":
+            self._waiting.done_with(key, why)
+            self._host.lose(trial_id, index, why)
+            return
+        # Do not wait for it: it is on this disk, and a restore orders it again.
+        self._waiting.done_with(
+            key, f"the checkpoint is on this machine and not in storage: {why}"
+        )
+        self._trouble = why
+        self._host.warn(
+            f"checkpoint {index} of trial {trial_id} is not kept in storage: {why}. "
+            f"The local copy stays",
+            "loss",
+        )
+
+    def _on_notice(self, name: str, text: str, node: str) -> None:
+        told = f"on node {node}: {text}" if node else text
+        match name:
+            case "warning":
+                self._host.warn(told)
+            case "trouble":
+                self._trouble = told
+                self._host.warn(f"storage: {told}")
+            case "refused" if not node:
+                self._host.lose_ownership(text)
+            case "refused":  # only the owner can say that another run owns the storage
+                self.send("", CheckClaim())
+            case "blind":
+                self.nodes.decide(node, text)
+            case _:  # "gone"
+                self._lose_uploader(node, text)
+
+    def _on_answer_of_node(self, answer: Answer, node: str) -> None:
+        match answer:
+            case Discarded():
+                for folder in answer.folders:
+                    self._discarded(node, answer.trial, folder)
+            case SentEnded():
+                if (trials := self.nodes.trials_on(node)) is not None:
+                    trials.sent(answer.folder)
+            case Seen():
+                self.nodes.find_token(node, answer, self.questions)
+            case Sign():  # it was replaced
+                self._repeat(node)
+                self.nodes.close_again(node)
+            case Remaining(name="closed"):
+                self.nodes.closed(node, answer.lines)
+            case Kept():
+                self.nodes.kept(node, answer.place)
+            case Progress() | Remaining():
+                pass  # of one node; and its folder is removed at the end
+            case _:
+                raise ValueError(f"not an answer of a node: {answer.name}")
+
+    def _on_answer_of_owner(self, answer: Answer) -> None:
+        match answer:
+            case Published():
+                self._publishing.published(Position(answer.segment, answer.offset))
+                self._trouble = ""
+            case Remaining(name="left"):
+                self._host.warn(_left(answer.lines))
+            case Remaining():
+                self._closed.set_result([*answer.lines])
+            case Progress(files=files, total_files=total):
+                name = f"{files:,} of {total:,} artifacts"
+                done = UploadProgress(
+                    name=name, done_bytes=answer.done_bytes, total_bytes=answer.total_bytes
+                )
+                self._upload = done if files < total else None
+            case Opened():
+                if not self.opened.done():  # a replacement opens it again
+                    self.opened.set_result(answer.claim)
+            case _:
+                raise ValueError(f"not an answer of the owner: {answer.name}")
 
     def publish(self) -> None:
         """Publish the records so far, with the artifacts of all trials."""
@@ -294,8 +550,8 @@ class Uploads:
     async def close_nodes(self, deadline_s: float, *, is_patient: bool = False) -> None:
         """Finish the orders of nodes, and upload their trials' files. `close` returns what is not
         in storage. The owner publishes after it."""
-        self.nodes.mirror(None, artifacts=True)
-        over = self.nodes.close(["close", deadline_s, is_patient])
+        self.nodes.send_files(None, artifacts=True)
+        over = self.nodes.close(Close(deadline_s=deadline_s, is_patient=is_patient))
         await self._wait_for([over], deadline_s + 5, is_patient)
 
     async def _wait_for(
@@ -330,10 +586,10 @@ class Uploads:
         """Finish all orders. Returns what is not in storage. If `is_patient`, the deadline counts
         from the last progress."""
         await self._journal_writer.sync()
-        self.routes.discard_again()
-        self._close_order = ["close", deadline_s, is_patient]
+        self._remove_again()
+        self._close_order = Close(deadline_s=deadline_s, is_patient=is_patient)
         self._publishing.stop()
-        self._uploader.send(self._close_order)
+        self.send("", self._close_order)
         ends: list[asyncio.Future[Any]] = [self._closed, self._uploader.ended]
         await self._wait_for(ends, deadline_s + 5, is_patient)
         if self._closed.done():
@@ -346,7 +602,7 @@ class Uploads:
         return [*self.nodes.unsaved(), *failed]
 
 
-def _left(lines: list[str]) -> str:
+def _left(lines: Sequence[str]) -> str:
     """A warning about superseded checkpoints that are still there at the end."""
     listed = "\n  ".join(lines[:_SHOWN_LEFT])
     more = f"\n  and {len(lines) - _SHOWN_LEFT} more" if len(lines) > _SHOWN_LEFT else ""
@@ -354,65 +610,3 @@ def _left(lines: list[str]) -> str:
         f"superseded checkpoints could not be removed. A restore of the experiment, or "
         f"`holdfast doctor gc`, removes them:\n  {listed}{more}"
     )
-
-
-class EndedTrials:
-    """The ended trials that the uploader was told of, each as the value that it had then.
-
-    An event that concerns a trial makes another value of it.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._boot = boot_id()
-        self._told: dict[str, Trial] = {}
-        # Those whose files may not be written yet, with the journal's end when `news` had them.
-        self._waiting: dict[str, Position] = {}
-
-    def forget(self) -> None:
-        """A new uploader knows of none."""
-        self._told.clear()
-        self._waiting.clear()
-
-    def news(self, end: Position) -> Iterator[dict[str, str]]:
-        """The folders of trials that have ended, with a word for each that differs if the trial
-        has run again; "" for those that run again now. `end` is the journal's end now."""
-        return _in_parts(self._news(end))
-
-    def _news(self, end: Position) -> Iterator[tuple[str, str]]:
-        for trial_id, trial in self._machine.trials.items():
-            told = self._told.get(trial_id)
-            if told is trial:
-                continue
-            if self._has_ended(trial):
-                self._told[trial_id] = trial
-                self._waiting[trial_id] = end
-                yield trial.spec.dirname, self._word(trial)
-            elif told is not None:
-                del self._told[trial_id]
-                self._waiting.pop(trial_id, None)
-                yield trial.spec.dirname, ""
-
-    def _has_ended(self, trial: Trial) -> bool:
-        """Whether nothing more comes into its folder, neither of its worker nor of its uploads."""
-        is_committed = all(checkpoint.committed for checkpoint in trial.checkpoints)
-        return is_committed and self._machine.has_left(trial)
-
-    def written(self, written: Position) -> Iterator[dict[str, str]]:
-        """Those of the told folders whose files are written by now, with their words: all files of
-        trials are as the journal up to this position."""
-        done = [trial_id for trial_id, end in self._waiting.items() if end <= written]
-        for trial_id in done:
-            del self._waiting[trial_id]
-        told = (self._told[trial_id] for trial_id in done)
-        return _in_parts((trial.spec.dirname, self._word(trial)) for trial in told)
-
-    def _word(self, trial: Trial) -> str:
-        """After another boot the projector writes all files anew."""
-        now = (trial.status.name, trial.attempt, trial.iteration, trial.reported_at)
-        return " ".join(map(str, (*now, trial.place.pid, self._boot)))
-
-
-def _in_parts(words: Iterator[tuple[str, str]]) -> Iterator[dict[str, str]]:
-    while part := dict(islice(words, _AT_ONCE)):
-        yield part

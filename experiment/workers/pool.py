@@ -211,7 +211,7 @@ class WorkerPool:
 
     def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
         if self._host.uploads is not None:
-            self._host.uploads.routes.note_shares(trial_id, index, left_out)
+            self._host.uploads.note_shares(trial_id, index, left_out)
 
     def has_room(self, trial_id: str) -> bool:
         """Whether an elastic trial could get another worker now; counts other experiments, too."""

@@ -109,7 +109,7 @@ class NodeCheckpoints:
         folder, problem = f"{spec.dirname}/{record.dirname}", ""
         if uploads.nodes.has_copy(node, folder):
             if is_doubted:
-                problem = await questions.have(spec, record, node)
+                problem = await questions.check(spec, record, node)
             if not problem:
                 return ""
         if record.stays_here:
@@ -149,7 +149,7 @@ class NodeCheckpoints:
         if is_inherited or before:
             arriving = [node for node in nodes if node not in before]
             seeing = [node for node in arriving if uploads.nodes.sees_storage(node)]
-            await _each(seeing, lambda node: uploads.bring(spec, node))
+            await _each(seeing, lambda node: uploads.download(spec, node))
         self._homes[trial.trial_id] = nodes
         for node in nodes:
             uploads.nodes.note_trial(node, spec.dirname, spec.trial_id)
@@ -340,7 +340,7 @@ class StartCheckpoints:
         uploads = self._experiment.uploads
         if uploads is None or not uploads.is_remote or trial.trial_id not in self._unvisited:
             return False
-        return uploads.brings_artifacts or self._may_miss_output(trial)
+        return uploads.downloads_artifacts or self._may_miss_output(trial)
 
     def _may_miss_output(self, trial: Trial) -> bool:
         """Whether earlier attempts have printed on another machine. The next one appends to that:
@@ -387,7 +387,7 @@ class StartCheckpoints:
         if self._may_miss_files(trial):
             uploads = self._experiment.uploads
             assert uploads is not None
-            await uploads.questions.bring(trial.spec, artifacts=uploads.brings_artifacts)
+            await uploads.questions.download(trial.spec, artifacts=uploads.downloads_artifacts)
             self._unvisited.discard(trial.trial_id)
 
     async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 from holdfast.experiment.folder import layout as names
 from holdfast.experiment.folder.contents import check_enclosed_trials, uploader_settings
@@ -37,6 +36,16 @@ from holdfast.syncer.journal.journal import MAGIC, Journal, Position
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Claim, OwnedStore
 from holdfast.syncer.stores.store import for_each
+from holdfast.syncer.uploader.messages import (
+    Answer,
+    Failed,
+    NotCommitted,
+    Notice,
+    Progress,
+    Published,
+    Sign,
+)
+from holdfast.syncer.uploader.messages import Committed as Stored
 from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Committed
@@ -143,7 +152,7 @@ class _Upload:
     async def _session(self, waiting: list[examination.NamedCheckpoint]) -> None:
         is_remote = self._remote is not None
         journal = Journal(self._layout.journal, fresh=is_remote, begins=self._begins)
-        uploader = Uploader(self._settings(), partial(self._hear, journal))
+        uploader = Uploader(self._settings(), partial(self._on_answer, journal))
         try:
             claimed = await uploader.open()
             if self._remote is not None and self._stored is not None:
@@ -209,27 +218,27 @@ class _Upload:
         finally:
             await owned.close()
 
-    def _hear(self, journal: Journal, message: list[Any]) -> None:
+    def _on_answer(self, journal: Journal, message: Answer) -> None:
         match message:
-            case ["committed", str(trial_id), int(index)]:
+            case Stored(trial=trial_id, index=index):
                 self._record(journal, Committed(trial_id=trial_id, index=index))
                 verb = "committed" if self._remote is None else "uploaded"
                 self._note(trial_id, f"checkpoint {index} is {verb}")
-            case ["lost", str(trial_id), int(index), str(reason)]:
+            case NotCommitted(name="lost", trial=trial_id, index=index, why=reason):
                 event = CheckpointLost(trial_id=trial_id, index=index, reason=reason)
                 self._record(journal, event)
                 self._note(trial_id, f"checkpoint {index} dropped from the records: {reason}")
-            case ["published", int(segment), int()]:
+            case Published(segment=segment):
                 what = f"the records up to segment {segment} are published"
                 self._actions.append(Action(what=what, where=names.HEAD))
-            case ["trouble" | "warning", str(text)]:
+            case Notice(name="trouble" | "warning", text=text):
                 self._tell(text)
-            case ["stuck", str(where), str(why)]:
+            case Failed(name="stuck", what=where, why=why):
                 self._tell(f"Cannot delete the superseded checkpoint {where}: {why}")
-            case ["progress", *_] | ["moving"]:
+            case Progress() | Sign():
                 pass  # artifacts, which are not counted; signs that a wait goes on
             case _:
-                raise ValueError(f"not a message of the uploader: {message!r:.100}")
+                raise ValueError(f"not expected of the uploader: {message!r:.100}")
 
     def _note(self, trial_id: str, text: str) -> None:
         where = self._machine.trials[trial_id].spec.dirname
@@ -270,7 +279,7 @@ async def _commit(uploader: Uploader, of_trial: list[examination.NamedCheckpoint
             progress=TrialProgress(
                 trial_id=trial_id, iteration=record.iteration, time_total_s=record.time_total_s
             ),
-            uploads=not record.stays_here,
+            stays_here=record.stays_here,
         )
 
 

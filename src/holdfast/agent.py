@@ -14,14 +14,14 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Run the agent, and end this process without waiting for threads."""
     from holdfast.experiment.nodes.agent_main import serve
-    from holdfast.experiment.nodes.keeper import KeeperService
+    from holdfast.experiment.nodes.uploader import NodeUploader
     from holdfast.runtime.process_control import name_process
 
     if len(sys.argv) != 2:
         sys.exit("usage: python -m holdfast.agent - | FILE")
     with suppress(OSError):
         name_process("agent")  # its command line stays, by which users find it
-    status = serve(sys.argv[1], KeeperService)
+    status = serve(sys.argv[1], NodeUploader)
     sys.stderr.flush()
     os._exit(status)
 

@@ -25,7 +25,6 @@ from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.scan import (
@@ -169,22 +168,25 @@ _LISTED = 20
 
 
 class Mirror:
-    """Mirrors files. `tell` is called with skipped files and the progress of long syncs."""
+    """Mirrors files. `warn` is called with skipped files. `on_progress` is called in long syncs
+    with the files done, all files, the bytes done and all bytes; at the end with four zeros."""
 
     def __init__(
         self,
         settings: UploaderSettings,
         storage: OwnedStore,
         retry: StorageRetry,
-        tell: Callable[[list[Any]], None],
+        *,
+        warn: Callable[[str], None],
+        on_progress: Callable[[int, int, int, int], None],
     ) -> None:
         self._settings = settings
         self._storage = storage
         self._retry = retry
-        self._tell = tell
-        self.indexes = Indexes(settings.root, self._warn)
+        self._on_progress = on_progress
+        self.indexes = Indexes(settings.root, warn)
         self.ended = EndedFolders(settings.root)
-        self.skipped = SkippedFiles(self._warn)
+        self.skipped = SkippedFiles(warn)
 
     async def open(self, *, is_continued: bool) -> None:
         """Start after the storage is claimed, with this tree's index of it if that is still
@@ -194,9 +196,6 @@ class Mirror:
         await self.indexes.open(claim, is_continued=is_continued)
         with suppress(OSError):  # without the notes, each folder is looked at once more
             await threads.call(partial(self.ended.open, self.indexes.since))
-
-    def _warn(self, text: str) -> None:
-        self._tell(["warning", text])
 
     async def send_records(self, trials: Sequence[str] | None = None) -> None:
         """Upload changed records, of the trials in these folders; None for all that storage may
@@ -442,14 +441,14 @@ class Mirror:
     def _report_progress(self, sync: Sync) -> None:
         done = f"{sync.files:,} of {sync.total_files:,} files are done"
         self._retry.note("send the artifacts", done)
-        self._tell(["progress", sync.files, sync.total_files, sync.bytes, sync.total_bytes])
+        self._on_progress(sync.files, sync.total_files, sync.bytes, sync.total_bytes)
 
     def _conclude(self, sync: Sync, folders: Sequence[FolderSync]) -> None:
         """End the report of the progress, and note the files that were skipped."""
         if sync.scope == "artifacts":
             self._retry.note("send the artifacts", "")
             if sync.reported_at:
-                self._tell(["progress", 0, 0, 0, 0])
+                self._on_progress(0, 0, 0, 0)
         self.skipped.note({f"{sync.scope} {one.index.name}": one.skipped for one in folders})
 
 

@@ -168,7 +168,7 @@ class UploaderSettings:
     long a call may wait for the disk, 0 for no deadline. `claimed` is the claim that an earlier
     uploader of this incarnation made, None if there is none.
 
-    `node` names the node whose keeper this is; "" for the owner, the controller's. A node's keeper
+    `node` names the node of this uploader; "" for the owner's, the controller's. A node's uploader
     has the storage and the claim of the owner. `shared` is the owner's tree as nodes see it, if
     that tree is the storage: nodes write there, so the owner claims it. `on_nodes`: trials run on
     nodes, which send the trials' own files.

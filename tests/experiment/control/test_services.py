@@ -265,6 +265,6 @@ async def test_what_storage_does_not_keep_is_a_loss_and_what_is_retried_is_none(
     parts = ("journal_writer", "post", "lose", "lose_ownership")
     controller: Any = SimpleNamespace(**dict.fromkeys(parts), machine=Machine())
     controller.warn = lambda text, level="warning": tell(text, level)
-    services.open_uploads(plan, controller, tell, free_tasks()).on_uploader(message)
+    services.open_uploads(plan, controller, tell, free_tasks()).on_answer(message)
     assert list(tell.by_level) == [level]
     assert said in tell.by_level[level][0]

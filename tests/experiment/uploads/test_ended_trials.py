@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.uploads import uploads
-from holdfast.experiment.uploads.uploads import EndedTrials
+from holdfast.experiment.uploads import publishing
+from holdfast.experiment.uploads.publishing import EndedTrials
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.config import ResumeType
@@ -99,7 +99,7 @@ def test_a_restore_has_the_same_words_until_another_boot(
     ended(run)
     words = told(EndedTrials(run.machine))
     assert told(EndedTrials(run.machine)) == words
-    monkeypatch.setattr(uploads, "boot_id", lambda: "another")
+    monkeypatch.setattr(publishing, "boot_id", lambda: "another")
     assert told(EndedTrials(run.machine)) != words
 
 
@@ -116,7 +116,7 @@ def test_a_new_uploader_is_told_everything(run: RecordedExperiment) -> None:
 def test_many_are_told_in_several_messages(
     run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads, "_AT_ONCE", 2)
+    monkeypatch.setattr(publishing, "_AT_ONCE", 2)
     for _ in range(5):
         ended(run)
     trials = EndedTrials(run.machine)

@@ -182,7 +182,7 @@ async def test_records_are_published_soon_after_commits_and_once_for_all(clock: 
     await clock.pass_s(100)
     for number in range(3):
         desk.commit(number)
-        desk.uploads.on_uploader(["committed", f"t{number}", 0])
+        desk.uploads.on_answer(["committed", f"t{number}", 0])
         await clock.pass_s(4)
     assert desk.publications == 1
     # The period counts from there.
@@ -196,7 +196,7 @@ async def test_records_are_published_soon_after_commits_and_once_for_all(clock: 
 async def test_a_commit_does_not_put_off_a_publication_that_is_due(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=5)
     await clock.pass_s(4)
-    desk.uploads.on_uploader(["committed", "t0", 0])
+    desk.uploads.on_answer(["committed", "t0", 0])
     await clock.pass_s(1)
     assert desk.publications == 1
 
@@ -205,33 +205,33 @@ async def test_a_commit_does_not_put_off_a_publication_that_is_due(clock: Clock)
 async def test_artifacts_go_each_period_at_the_end_and_with_a_checkpoint(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=300, artifacts=True)
     desk.uploads.publish()
-    assert desk.sent("artifacts") == [None]
+    assert desk.sent("send_files") == [None]
     await clock.pass_s(295)
     desk.commit(0)
-    desk.uploads.on_uploader(["committed", "t0", 0])
+    desk.uploads.on_answer(["committed", "t0", 0])
     await clock.pass_s(5)  # the turn of all comes first, and takes this trial along
-    assert desk.sent("artifacts") == [None, None]
+    assert desk.sent("send_files") == [None, None]
     desk.commit(1)
-    desk.uploads.on_uploader(["committed", "t1", 0])
+    desk.uploads.on_answer(["committed", "t1", 0])
     await clock.pass_s(10)
-    assert desk.sent("artifacts") == [None, None, ["folder-1"]]
+    assert desk.sent("send_files") == [None, None, ["folder-1"]]
     await clock.pass_s(289)
     assert desk.publications == 3
     await clock.pass_s(1)
-    assert desk.sent("artifacts")[3:] == [None]
+    assert desk.sent("send_files")[3:] == [None]
     desk.uploads.publish()
-    assert desk.sent("artifacts")[4:] == [None]
+    assert desk.sent("send_files")[4:] == [None]
 
 
 @timed
 async def test_artifacts_that_are_off_are_never_sent(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=5)
     desk.commit(0)
-    desk.uploads.on_uploader(["committed", "t0", 0])
+    desk.uploads.on_answer(["committed", "t0", 0])
     await clock.pass_s(600)
     desk.uploads.publish()
     desk.uploads.resend_state()
-    assert desk.sent("artifacts") == []
+    assert desk.sent("send_files") == []
 
 
 @timed
@@ -239,14 +239,14 @@ async def test_a_uploader_that_took_the_place_of_another_looks_at_all_artifacts(
     clock: Clock,
 ) -> None:
     desk = Desk(is_remote=True, artifacts=True)
-    desk.uploads.on_uploader(["progress", 10, 500, 1000, 5000])
+    desk.uploads.on_answer(["progress", 10, 500, 1000, 5000])
     age = desk.uploads.age(time.time())
     assert age is not None
     assert age.upload == UploadProgress(
         name="10 of 500 artifacts", done_bytes=1000, total_bytes=5000
     )
     desk.uploads.resend_state()
-    assert desk.sent("artifacts") == [None]
+    assert desk.sent("send_files") == [None]
     age = desk.uploads.age(time.time())
     assert age is None or age.upload is None
 
@@ -254,12 +254,12 @@ async def test_a_uploader_that_took_the_place_of_another_looks_at_all_artifacts(
 @timed
 async def test_nothing_is_published_once_it_closes(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=300)
-    desk.uploads.on_uploader(["committed", "t0", 0])
+    desk.uploads.on_answer(["committed", "t0", 0])
     closing = asyncio.ensure_future(desk.uploads.close(1000.0))
     await clock.pass_s(0)
-    desk.uploads.on_uploader(["committed", "t1", 0])
+    desk.uploads.on_answer(["committed", "t1", 0])
     await clock.pass_s(600)
-    desk.uploads.on_uploader(["closed", []])
+    desk.uploads.on_answer(["closed", []])
     assert await closing == []
     assert [order[0] for order in desk.uploader.sent] == ["close"]
 
@@ -271,7 +271,7 @@ async def test_the_end_waits_for_as_long_as_the_uploader_makes_progress(clock: C
     draining = asyncio.ensure_future(desk.uploads.drain(60.0, is_patient=True))
     for _ in range(5):
         await clock.pass_s(50)
-        desk.uploads.on_uploader(["moving"])
+        desk.uploads.on_answer(["moving"])
     assert not draining.done()
     for _ in range(2):
         await clock.pass_s(61)
@@ -285,7 +285,7 @@ async def test_an_end_that_was_asked_for_takes_no_longer_than_was_said(clock: Cl
     draining = asyncio.ensure_future(desk.uploads.drain(60.0))
     await clock.pass_s(0)
     await clock.pass_s(59)
-    desk.uploads.on_uploader(["moving"])
+    desk.uploads.on_answer(["moving"])
     assert not draining.done()
     await clock.pass_s(2)
     await draining
@@ -294,7 +294,7 @@ async def test_an_end_that_was_asked_for_takes_no_longer_than_was_said(clock: Cl
 @timed
 async def test_what_is_local_is_not_published(clock: Clock) -> None:
     desk = Desk(is_remote=False, sync_period_s=5)
-    desk.uploads.on_uploader(["committed", "t0", 0])
+    desk.uploads.on_answer(["committed", "t0", 0])
     await clock.pass_s(600)
     assert desk.publications == 0
 
@@ -308,7 +308,7 @@ async def test_the_age_counts_from_the_publication_that_is_done(
     for began_s in (1010.0, 1020.0, 1030.0):
         now_s = began_s
         desk.uploads.publish()
-    desk.uploads.on_uploader(["published", 0, 200])
+    desk.uploads.on_answer(["published", 0, 200])
     age = desk.uploads.age(1100.0)
     assert age is not None
     assert age.oldest_s == 80.0
@@ -337,7 +337,7 @@ async def test_a_checkpoint_that_is_fetched_twice_is_answered_once() -> None:
     again = asyncio.ensure_future(desk.uploads.questions.fetch(spec, record))
     await asyncio.sleep(0)
     for _ in range(2):
-        desk.uploads.on_uploader(["fetched", "t0/0", ""])
+        desk.uploads.on_answer(["done", "t0/0", ""])
     assert await again == ""
 
 
@@ -347,7 +347,7 @@ async def test_two_who_want_the_same_checkpoint_are_both_answered() -> None:
     record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
     both = [asyncio.ensure_future(desk.uploads.questions.fetch(spec, record)) for _ in range(2)]
     await asyncio.sleep(0)
-    desk.uploads.on_uploader(["fetched", "t0/0", "gone"])
+    desk.uploads.on_answer(["done", "t0/0", "gone"])
     assert await asyncio.gather(*both) == ["gone", "gone"]
     assert [message for message in desk.uploader.sent if message[0] == "fetch"] == [
         ["fetch", "t0/0", "d/checkpoint_000000"]
@@ -363,7 +363,7 @@ async def test_everybody_whom_back_pressure_held_is_answered() -> None:
     held = 2 * BACKLOG + 1
     assert answered == []
     for number in range(3 * BACKLOG):
-        desk.uploads.on_uploader(["committed", f"t{number}", 0])
+        desk.uploads.on_answer(["committed", f"t{number}", 0])
     assert len(answered) == held
     assert len(desk.events) == 3 * BACKLOG
 
@@ -395,7 +395,7 @@ async def test_nothing_superseded_is_removed_once_the_journal_counts_as_lost(
         disk.journal_writer.append([b"a row that supersedes one"])
         desk.supersede(number, how)
         await disk.journal_writer.sync()
-    desk.uploads.on_uploader(["closed", []])
+    desk.uploads.on_answer(["closed", []])
     await desk.uploads.close(60.0)
     await disk.journal_writer.close()
     assert len(disk.asked) == 2
@@ -405,7 +405,7 @@ async def test_nothing_superseded_is_removed_once_the_journal_counts_as_lost(
 async def test_a_checkpoint_that_is_nowhere_is_waited_for_no_more() -> None:
     desk = Desk()
     desk.commit(0)
-    desk.uploads.on_uploader(["lost", "t0", 0, "it is gone"])
+    desk.uploads.on_answer(["lost", "t0", 0, "it is gone"])
     assert desk.lost == [("t0", 0, "it is gone")]
     assert not any(isinstance(event, Committed) for event in desk.events)
     await desk.uploads.drain(3600)
@@ -420,7 +420,7 @@ async def test_what_lies_in_its_storage_already_has_no_age_there() -> None:
     age = elsewhere.uploads.age(later)
     assert age is not None
     assert (age.pending_bytes, age.oldest_s >= 100) == (1, True)
-    here.uploads.on_uploader(["trouble", "the disk is full"])
+    here.uploads.on_answer(["trouble", "the disk is full"])
     assert here.uploads.age(later) == StorageAge(trouble="the disk is full")
 
 
@@ -437,7 +437,7 @@ async def test_a_checkpoint_that_stays_here_is_sealed_and_not_uploaded() -> None
     )
     desk.uploads.commit(spec, record)
     desk.uploads.resend_state()
-    assert desk.uploader.sent == [["seal", "t0", 3, "d/checkpoint_000003", 1, 0.0]] * 2
+    assert desk.uploader.sent == [["commit", "t0", 3, "d/checkpoint_000003", 1, 0.0, True]] * 2
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ async def test_who_waits_for_storage_hears_of_its_own_checkpoint_alone(
     for number in (0, 1):
         desk.commit(number)
         desk.uploads.hold_until_kept(f"t{number}", 0, lambda: heard.append("kept"), heard.append)
-    desk.uploads.on_uploader(message)
+    desk.uploads.on_answer(message)
     assert len(heard) == 1
     assert told in heard[0]
 
@@ -475,5 +475,5 @@ async def test_the_time_in_which_a_job_was_suspended_is_none_that_storage_took(
         for _ in range(5):
             await asyncio.sleep(0)
     assert not closing.done()
-    desk.uploads.on_uploader(["closed", []])
+    desk.uploads.on_answer(["closed", []])
     assert await closing == []

@@ -172,10 +172,10 @@ async def test_an_attempt_whose_node_leaves_while_it_is_prepared_has_lost_its_wo
 ) -> None:
     async with kept_run(tmp_path, "a") as run:
         starts, saved = starts_of(run), save(run, "a")
-        run.uploads.routes.node_joined("b")  # nothing is known of its storage yet
+        run.uploads.node_joined("b")  # nothing is known of its storage yet
         preparing = asyncio.ensure_future(starts.verify(launch("b", checkpoint=saved), TRIAL))
         await asyncio.sleep(0)
-        run.uploads.routes.node_left("b")
+        run.uploads.node_left("b")
         with pytest.raises(CannotPrepare, match="cannot be read on b") as caught:
             await preparing
         assert caught.value.kind == "lost"
@@ -251,13 +251,13 @@ async def test_files_of_an_earlier_run_on_this_machine_go_to_the_node(tmp_path: 
         assert run.trees.read("a", "trial/stdout") == "one\n"
         assert not (tmp_path / "a" / "trial" / "result.json").exists()
         run.trees.write("a", "trial/stdout", "one\ntwo\n")
-        run.uploads.nodes.mirror(None, artifacts=True)
+        run.uploads.nodes.send_files(None, artifacts=True)
         run.nodes["a"].order("hand_over", "x", "trial")
-        assert await run.nodes["a"].answer_to("x") == ["fetched", "x", ""]
+        assert await run.nodes["a"].answer_to("x") == ["done", "x", ""]
         run.trees.write("owner", "trial/stdout", "one\n changed here\n")
-        run.owner.order("artifacts", None)
+        run.owner.order("send_files", None, True)
         run.owner.order("hand_over", "y", "trial")
-        assert await run.owner.answer_to("y") == ["fetched", "y", ""]
+        assert await run.owner.answer_to("y") == ["done", "y", ""]
         assert run.trees.memory.objects["trial/stdout"] == b"one\ntwo\n"
 
 
@@ -269,7 +269,7 @@ async def test_the_shares_of_several_nodes_become_one_checkpoint(tmp_path: Path)
         run.trees.write("b", f"{FOLDER}/.holdfast-staged", "")
         run.trees.write("b", f"{FOLDER}/common", "of rank 1")
         run.trees.memory.objects[f"{FOLDER}/left"] = b"by an attempt that was not reported"
-        run.uploads.routes.note_shares("t0", 0, {"a": ["common"], "b": []})
+        run.uploads.note_shares("t0", 0, {"a": ["common"], "b": []})
         saved = record("a", files=3)
         run.uploads.commit(TRIAL.spec, saved)
         await run.uploads.committed(TRIAL.spec, saved)
@@ -297,7 +297,7 @@ async def test_without_one_of_the_shares_there_is_no_checkpoint(tmp_path: Path) 
     async with kept_run(tmp_path, "a", "b") as run:
         run.trees.write("a", f"{FOLDER}/rank-0", "first")
         run.nodes["b"].is_cut = True
-        run.uploads.routes.note_shares("t0", 0, {"a": [], "b": []})
+        run.uploads.note_shares("t0", 0, {"a": [], "b": []})
         run.uploads.commit(TRIAL.spec, record("a", files=2))
         await run.nodes["a"].answer("shared")
         run.lose_node("b")
@@ -312,16 +312,16 @@ async def test_shares_that_are_repeated_leave_the_whole_alone(tmp_path: Path) ->
         run.trees.write("a", f"{FOLDER}/rank-0", "first")
         run.trees.write("b", f"{FOLDER}/rank-1", "second")
         run.trees.write("b", f"{FOLDER}/.holdfast-staged", "")
-        run.uploads.routes.note_shares("t0", 0, {"a": [], "b": []})
+        run.uploads.note_shares("t0", 0, {"a": [], "b": []})
         run.uploads.commit(TRIAL.spec, record("a", files=2))
         await run.uploads.committed(TRIAL.spec, record("a"))
         await run.nodes["a"].answer("shared")
-        run.nodes["a"].order("share", "t0", 0, FOLDER, [])
+        run.nodes["a"].order("upload_share", "t0", 0, FOLDER, [])
         await run.nodes["a"].answer("shared")
         assert (tmp_path / "owner" / FOLDER / ".holdfast.json").exists()
         # The next attempt saves another one in its place.
         run.trees.write("a", f"{FOLDER}/rank-0", "again")
-        run.nodes["a"].order("share", "t0", 0, FOLDER, [])
+        run.nodes["a"].order("upload_share", "t0", 0, FOLDER, [])
         await run.nodes["a"].answer("shared")
         assert not (tmp_path / "owner" / FOLDER / ".holdfast.json").exists()
         assert run.trees.read("owner", f"{FOLDER}/rank-0") == "again"

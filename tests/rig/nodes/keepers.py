@@ -60,7 +60,7 @@ class Desk:
 
     async def answer_to(self, ticket: str) -> list[Any]:
         """The answer to an order with this ticket."""
-        while (message := await self.answer("fetched", "unanswered"))[1] != ticket:
+        while (message := await self.answer("done", "unanswered"))[1] != ticket:
             continue
         return message
 
@@ -164,7 +164,7 @@ class KeptRun:
     def _on_owner(self, message: list[Any]) -> None:
         if message[0] == "opened":
             self.claim = Claim.parse(message[1])
-        self.uploads.on_uploader(message)
+        self.uploads.on_answer(message)
 
     async def join(self, node: str, **changes: Any) -> Desk:
         """A node with its keeper; returns once it is known whether it sees the storage."""
@@ -172,7 +172,7 @@ class KeptRun:
         settings = self.trees.settings(node, node=node, claimed=self.claim)
         if self._shared is not None:
             settings = replace(settings, storage=self._shared)
-        self.uploads.routes.node_joined(node)
+        self.uploads.node_joined(node)
         self.nodes[node] = self.trees.serve(
             replace(settings, **changes), lambda message: self._on_kept(node, message)
         )
@@ -180,12 +180,12 @@ class KeptRun:
         return self.nodes[node]
 
     def _on_kept(self, node: str, message: list[Any]) -> None:
-        self.uploads.routes.on_kept(node, message)
+        self.uploads.on_answer(message, node)
 
     def lose_node(self, node: str) -> None:
         """From now on nothing reaches the node, and nothing comes from it."""
         self.nodes[node].is_cut = True
-        self.uploads.routes.node_left(node)
+        self.uploads.node_left(node)
 
     def order(self, node: str, message: list[Any]) -> None:
         self.nodes[node].order(*message)

@@ -127,7 +127,7 @@ class Keeping:
             folder = f"{trial}/checkpoint_{index:06}"
             await asyncio.to_thread(_stage, self.root / folder, f"{trial} {index}")
             await self.orderer.ask(
-                ("committed", trial, index), "commit", trial, index, folder, 1, 0.5
+                ("committed", trial, index), "commit", trial, index, folder, 1, 0.5, False
             )
             self._done += 1
             if index:

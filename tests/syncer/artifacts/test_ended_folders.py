@@ -65,8 +65,8 @@ def machine(tmp_path: Path, memory: MemoryStore) -> Machine:
 
 async def opened(machine: Machine, ended: dict[str, str] = ENDED) -> Uploader:
     uploader = await machine.open(artifacts=False)
-    uploader.tell_ended(ended)
-    uploader.tell_written(ended)
+    uploader.note_ended(ended, are_written=False)
+    uploader.note_ended(ended, are_written=True)
     return uploader
 
 
@@ -115,7 +115,7 @@ async def test_a_trial_that_has_not_ended_is_looked_at(machine: Machine) -> None
 async def test_a_folder_is_not_noted_before_all_its_files_are_written(machine: Machine) -> None:
     machine.write("trial/stdout")
     uploader = await machine.open(artifacts=False)
-    uploader.tell_ended(ENDED)
+    uploader.note_ended(ENDED, are_written=False)
     await uploader.publish(START, 0)
     machine.write("trial/stdout", "more")
     machine.done()
@@ -125,7 +125,7 @@ async def test_a_folder_is_not_noted_before_all_its_files_are_written(machine: M
 
 async def test_a_trial_that_runs_again_is_looked_at(machine: Machine) -> None:
     uploader = await published(machine)
-    uploader.tell_ended({"trial": ""})
+    uploader.note_ended({"trial": ""}, are_written=False)
     machine.write("trial/stdout", "more")
     await uploader.publish(START, 0)
     assert "put trial/stdout" in machine.done()
@@ -145,8 +145,8 @@ async def test_what_is_written_while_records_are_sent_is_looked_at_again(
     async def put_and_end(key: str, *arguments: Any, **wanted: Any) -> Any:
         done = await put(key, *arguments, **wanted)
         machine.write("trial/stdout", "the last line")
-        uploader.tell_ended(ENDED)
-        uploader.tell_written(ENDED)
+        uploader.note_ended(ENDED, are_written=False)
+        uploader.note_ended(ENDED, are_written=True)
         return done
 
     monkeypatch.setattr(machine.store, "put", put_and_end)
@@ -201,8 +201,8 @@ async def test_once_another_machine_has_owned_the_storage_every_folder_is_looked
 async def test_a_file_that_a_user_adds_later_is_sent_with_the_artifacts(machine: Machine) -> None:
     machine.write("trial/stdout")
     uploader = await machine.open()
-    uploader.tell_ended(ENDED)
-    uploader.tell_written(ENDED)
+    uploader.note_ended(ENDED, are_written=False)
+    uploader.note_ended(ENDED, are_written=True)
     await uploader.publish(START, 0)
     machine.write("trial/a late plot")
     machine.done()

@@ -28,6 +28,7 @@ from holdfast.syncer.stores.owned_store import Claim, ClaimLost
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.storage.answers import rows
 from tests.rig.storage.bucket import Bucket
 from tests.rig.storage.s3_server import S3Server
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
@@ -69,7 +70,7 @@ class Machine:
         return path
 
     async def open(self, **changes: Any) -> Uploader:
-        uploader = Uploader(replace(self.settings, **changes), self.told.append)
+        uploader = Uploader(replace(self.settings, **changes), rows(self.told))
         await uploader.open()
         self.done()
         return uploader
@@ -597,7 +598,7 @@ async def test_names_that_a_file_system_allows_go_to_a_bucket_and_come_back(
     assert uploader.left_out.startswith(r"this file is not in storage as here: 'trial/new\nl")
     other = Machine(tmp_path / "elsewhere", store)
     second = await other.open()
-    await second.bring_artifacts("trial")
+    await second.download_artifacts("trial")
     assert {name: (other.root / "trial" / name).read_text() for name in names} == {
         name: f"trial/{name}" for name in names
     }

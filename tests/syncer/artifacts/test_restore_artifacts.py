@@ -20,6 +20,7 @@ from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
+from tests.rig.storage.answers import rows
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +66,7 @@ class Machine:
             artifacts=True,
             timeout_s=5.0,
         )
-        uploader = Uploader(replace(settings, **changes), self.told.append)
+        uploader = Uploader(replace(settings, **changes), rows(self.told))
         await uploader.open()
         return uploader
 
@@ -114,7 +115,7 @@ def second(tmp_path: Path, first: Machine, store: Timed) -> Machine:
 
 async def test_a_trial_finds_its_files_and_nothing_that_is_had_otherwise(second: Machine) -> None:
     uploader = await second.uploader()
-    await uploader.bring_artifacts("trial")
+    await uploader.download_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
     log = second.root / "trial" / "log"
     assert log.read_text() == "trial/log"
@@ -126,7 +127,7 @@ async def test_what_was_brought_is_not_sent_again_and_may_be_removed(
     second: Machine, store: Timed
 ) -> None:
     uploader = await second.uploader()
-    await uploader.bring_artifacts("trial")
+    await uploader.download_artifacts("trial")
     await uploader.send_artifacts(None)
     await uploader.publish(START, 0)
     sent = {key for key, at in store.put_at.items() if at == 2.0}
@@ -142,7 +143,7 @@ async def test_what_is_here_stays_and_what_was_removed_here_does_not_come_back(
 ) -> None:
     (first.root / "trial" / "samples" / "1").unlink()
     first.write("trial/log", "further here")
-    await (await first.uploader()).bring_artifacts("trial")
+    await (await first.uploader()).download_artifacts("trial")
     assert first.here == {"log", "stdout", "result.json"} | {
         "checkpoint_000001/model",
         "checkpoint_000001/.holdfast.json",
@@ -154,14 +155,14 @@ async def test_a_file_that_is_here_stays_also_where_nothing_is_known_of_it(
     second: Machine,
 ) -> None:
     second.write("trial/log", "mine")
-    await (await second.uploader()).bring_artifacts("trial")
+    await (await second.uploader()).download_artifacts("trial")
     assert (second.root / "trial" / "log").read_text() == "mine"
     assert second.here == {"log", "samples/1", "stdout"}
 
 
 async def test_a_trial_that_was_lost_here_finds_its_files(first: Machine) -> None:
     shutil.rmtree(first.root / "trial")
-    await (await first.uploader()).bring_artifacts("trial")
+    await (await first.uploader()).download_artifacts("trial")
     assert first.here == {"log", "samples/1", "stdout"}
 
 
@@ -170,7 +171,7 @@ async def test_a_file_with_other_bytes_than_were_sent_is_reported_and_not_brough
 ) -> None:
     store.objects["trial/log"] = b"trial/lag"
     uploader = await second.uploader()
-    await uploader.bring_artifacts("trial")
+    await uploader.download_artifacts("trial")
     assert second.here == {"samples/1", "stdout"}
     why = "trial/log: its bytes in storage differ from those that were sent"
     assert second.told == [["warning", f"not uploaded: {why}"]]
@@ -182,7 +183,7 @@ async def test_a_file_that_is_newer_than_the_listing_is_brought(
     """The first machine was lost between the file and the listing."""
     await store.put("trial/log", b"a newer state")
     await store.put("trial/new", b"a new file")
-    await (await second.uploader()).bring_artifacts("trial")
+    await (await second.uploader()).download_artifacts("trial")
     assert second.here == {"log", "new", "samples/1", "stdout"}
     assert (second.root / "trial" / "log").read_text() == "a newer state"
 
@@ -194,7 +195,7 @@ async def test_without_a_listing_the_files_are_brought_all_the_same(
     del store.objects[LISTING]
     if listing is not None:
         store.objects[LISTING] = listing
-    await (await second.uploader()).bring_artifacts("trial")
+    await (await second.uploader()).download_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
 
 
@@ -209,7 +210,7 @@ async def test_names_from_the_network_stay_in_the_trials_folder(
     outside.mkdir()
     (second.root / "trial").mkdir()
     (second.root / "trial" / "out").symlink_to(outside)
-    await (await second.uploader()).bring_artifacts("trial")
+    await (await second.uploader()).download_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
     assert list(outside.iterdir()) == []
     assert second.told[0][1].endswith("(a link leads out of the trial's folder)")
@@ -223,11 +224,11 @@ async def test_a_download_that_breaks_off_leaves_no_half_a_file_and_resumes_late
     uploader = await second.uploader(timeout_s=1)
     faulty.disturb(at=len(faulty.log) + 4, fault=Fault.FAIL, lasting=True)
     with pytest.raises(StorageUnavailable):
-        await uploader.bring_artifacts("trial")
+        await uploader.download_artifacts("trial")
     assert len(second.here) == 1
     assert not [name for name in second.here if name.startswith(".tmp-")]
     faulty.disturb(at=0, fault=Fault.FAIL)
-    await uploader.bring_artifacts("trial")
+    await uploader.download_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
 
 
@@ -243,5 +244,5 @@ async def test_a_directory_as_storage_gives_the_files_too(tmp_path: Path) -> Non
     first.write("trial/deep/log")
     await (await first.uploader()).send_artifacts(None)
     second = Machine(tmp_path / "second", there)
-    await (await second.uploader()).bring_artifacts("trial")
+    await (await second.uploader()).download_artifacts("trial")
     assert second.here == {"deep/log"}

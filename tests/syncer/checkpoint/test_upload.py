@@ -24,6 +24,7 @@ from holdfast.syncer.stores.s3.upload import Multipart
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.faults.fault_proxy import FaultProxy, Ill
+from tests.rig.storage.answers import rows
 from tests.rig.storage.s3_server import S3Server, open_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
@@ -81,7 +82,7 @@ class Experiment:
             is_record=str.isidentifier,
             is_checkpoint=is_checkpoint,
         )
-        uploader = Uploader(settings, self.told.append)
+        uploader = Uploader(settings, rows(self.told))
         await uploader.open()
         return uploader
 

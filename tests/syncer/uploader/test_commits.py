@@ -13,13 +13,16 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.schema import to_row
 from holdfast.syncer.checkpoint.upload import Upload
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.stores.store import ObjectInfo, Store
-from holdfast.syncer.uploader import keeper as keeper_room
+from holdfast.syncer.uploader import uploader as uploader_room
+from holdfast.syncer.uploader.messages import Answer
 from holdfast.syncer.uploader.uploader import Uploader
+from tests.rig.storage.answers import rows
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 from tests.syncer.uploader.kept import FOLDER, MARKER, Kept, open_and_commit, stage
 from tests.syncer.uploader.kept import keeping as keeping
@@ -33,7 +36,7 @@ async def test_a_committed_checkpoint_is_in_storage_and_its_manifest_came_last(
 ) -> None:
     store = FaultyStore(kept.memory)
     keeping(store)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     assert await kept.desk.answer("committed") == ["committed", "t1", 0]
     put = [key for operation, key in store.log if operation == "put" and key.startswith(FOLDER)]
     assert put == [f"{FOLDER}/model", f"{FOLDER}/.holdfast.json"]
@@ -57,7 +60,7 @@ async def test_a_checkpoint_that_is_gone_here_is_committed_if_it_is_whole_in_sto
     keeping(kept.memory)
     kept.memory.objects |= {f"{FOLDER}/model": b"weights", MARKER: kept.lose_local()}
     damage(kept.memory.objects)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     answer = await kept.desk.answer("lost" if reason else "committed")
     assert answer[1:3] == ["t1", 0]
     assert reason in answer[-1] if reason else len(answer) == 3
@@ -108,8 +111,8 @@ async def test_nothing_is_written_to_a_storage_that_vanished_and_nothing_taken_f
     told: list[list[Any]] = []
     unmounted: dict[str, bytes] = {}
 
-    def tell(message: list[Any]) -> None:
-        told.append(message)
+    def tell(answer: Answer) -> None:
+        told.append(message := to_row(answer))
         if len(told) == 1:
             assert message[0] == "trouble"
             assert kept.memory.objects == {}
@@ -135,9 +138,9 @@ async def test_a_checkpoint_that_is_committed_after_all_is_not_missing_at_the_en
     keeping(store)
     await kept.desk.answer("opened")
     store.disturb(at=store.operations + 1, fault=Fault.FAIL)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     await kept.desk.answer("uncommitted")
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     await kept.desk.answer("committed")
     kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("closed") == ["closed", []]
@@ -151,9 +154,9 @@ async def test_a_checkpoint_that_was_never_committed_is_missing_at_the_end_unles
     stage(kept.root / "other", b"weights")
     await kept.desk.answer("opened")
     store.disturb(at=store.operations + 1, fault=Fault.FAIL, lasting=True)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     kept.desk.order("discard", "t1", [FOLDER])
-    kept.desk.order("commit", "t2", 0, f"other/{FOLDER}", 1, 0.5)
+    kept.desk.order("commit", "t2", 0, f"other/{FOLDER}", 1, 0.5, False)
     kept.desk.order("close", 30.0, False)
     _, missing = await kept.desk.answer("closed")
     assert [text.partition(":")[0] for text in missing] == [f"other/{FOLDER}"]
@@ -186,9 +189,9 @@ async def test_a_checkpoint_that_waits_for_its_turn_is_held_to_no_deadline(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", held)
-    monkeypatch.setattr(keeper_room, "_SEALED_AT_ONCE", 1)
+    monkeypatch.setattr(uploader_room, "_SEALED_AT_ONCE", 1)
     told: list[list[Any]] = []
-    uploader = Uploader(replace(kept.settings(kept.memory), storage=None), told.append)
+    uploader = Uploader(replace(kept.settings(kept.memory), storage=None), rows(told))
     second = "trial/checkpoint_000001"
     shutil.copytree(kept.root / FOLDER, kept.root / second)
     commits = [

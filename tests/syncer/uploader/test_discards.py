@@ -84,7 +84,7 @@ async def test_what_was_being_read_goes_at_the_end_if_the_reader_has_left(
     keeping(kept.memory)
     with Checkpoint(kept.root / FOLDER).as_directory():
         kept.desk.order("discard", "t1", [FOLDER])
-        kept.desk.order("commit", "t1", 1, "trial", 1, 0.5)  # after it, in the same lane
+        kept.desk.order("commit", "t1", 1, "trial", 1, 0.5, False)  # after it, in the same lane
         await kept.desk.answer("committed")
         assert (kept.root / FOLDER).exists()
     kept.desk.order("close", 30.0, False)
@@ -97,7 +97,7 @@ async def test_a_bucket_that_forbids_deletions_is_reported_once_and_no_error_of_
 ) -> None:
     forbidding = Forbidding(kept.memory)
     keeping(forbidding)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
     for _ in range(2):
@@ -120,7 +120,7 @@ async def test_the_end_does_not_wait_for_a_storage_that_does_not_delete_and_list
     monkeypatch.setattr(process, "_TIDY_S", 0.2)
     store = StallingDeletions(kept.memory)
     keeping(store)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
     kept.desk.publish(kept.grow())
@@ -143,7 +143,7 @@ async def test_an_upload_that_is_under_way_is_ended_before_its_checkpoint_is_dis
     keeping(store)
     await kept.desk.answer("opened")
     store.disturb(at=store.operations + 3, fault=Fault.STALL)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     kept.desk.order("discard", "t1", [FOLDER])
     await store.stalled.wait()
     assert (kept.root / FOLDER / "model").exists()
@@ -158,7 +158,7 @@ async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
     keeping(kept.memory)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
     sealed = kept.grow()
@@ -176,7 +176,7 @@ async def test_what_is_discarded_after_a_publication_was_ordered_outlives_it(
     """Its records still name it, also if it had to wait for the publication before."""
     counted = FaultyStore(kept.memory)
     keeping(counted)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     await kept.desk.answer("committed")
     counted.disturb(at=counted.operations + 1, fault=Fault.STALL)
     kept.desk.publish(kept.grow())
@@ -201,7 +201,7 @@ async def test_what_a_failed_publication_was_to_remove_is_removed_by_the_next(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
     keeping(kept.memory)
-    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
     end = kept.grow()

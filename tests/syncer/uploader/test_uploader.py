@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
+from holdfast.schema import to_fields, to_row
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.errors import StorageRefused
@@ -21,8 +22,10 @@ from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Claim, ClaimLost
 from holdfast.syncer.stores.store import ObjectInfo, Store
+from holdfast.syncer.uploader.messages import FoundCheckpoint
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
+from tests.rig.storage.answers import rows
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 from tests.syncer.uploader.kept import FOLDER, MARKER, Kept, open_and_commit
 from tests.syncer.uploader.kept import keeping as keeping
@@ -113,7 +116,7 @@ async def test_each_file_of_a_checkpoint_that_is_fetched_is_progress(
     for number in range(3):
         (kept.root / FOLDER / f"shard-{number}").write_bytes(b"weights")
     heard: list[Any] = []
-    uploader = Uploader(kept.settings(kept.memory), heard.append)
+    uploader = Uploader(kept.settings(kept.memory), rows(heard))
     await uploader.open()
     await uploader.commit("t1", 0, FOLDER)
     await uploader.discard([FOLDER])
@@ -146,26 +149,29 @@ async def test_whole_checkpoints_of_a_trial_are_found_newest_first(kept: Kept) -
         await uploader.commit("t1", number, folder, progress=known)
     kept.memory.objects["trial/checkpoint_000003/model"] = b"cut"
     del kept.memory.objects["trial/checkpoint_000000/.holdfast.json"]
-    assert await uploader.find("t1", "trial", "checkpoint_000000") == [
+    assert [to_row(one) for one in await uploader.find("t1", "trial", "checkpoint_000000")] == [
         ["checkpoint_1000000", 7, 3.5, 1, 7],
         ["checkpoint_000002", 3, 1.5, 1, 7],
         ["checkpoint_000001", 2, 1.0, 1, 7],
     ]
-    assert await uploader.find("t1", "trial", "checkpoint_000002") == [
-        ["checkpoint_1000000", 7, 3.5, 1, 7],
-        ["checkpoint_000002", 3, 1.5, 1, 7],
-    ]
+    found = await uploader.find("t1", "trial", "checkpoint_000002")
+    assert [one.folder for one in found] == ["checkpoint_1000000", "checkpoint_000002"]
     assert await uploader.find("t1", "other", "checkpoint_000000") == []
+
+
+CHECKPOINT = FoundCheckpoint(
+    folder="checkpoint_000000", iteration=3, time_total_s=1.5, files=1, size_bytes=7
+)
 
 
 async def test_an_order_to_find_is_answered_with_what_is_there(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
     keeping(kept.memory)
-    kept.desk.order("commit", "t1", 0, FOLDER, 3, 1.5)
+    kept.desk.order("commit", "t1", 0, FOLDER, 3, 1.5, False)
     await kept.desk.answer("committed")
     kept.desk.order("find", "a ticket", "t1", "trial", "checkpoint_000000")
-    found = [["checkpoint_000000", 3, 1.5, 1, 7]]
+    found = [to_fields(CHECKPOINT)]
     assert await kept.desk.answer("found") == ["found", "a ticket", found]
 
 
@@ -253,9 +259,9 @@ async def test_a_storage_that_cannot_tell_two_restores_apart_is_reported_at_a_re
 ) -> None:
     monkeypatch.setattr(MemoryStore, "conditional_puts", decides)
     told: list[list[Any]] = []
-    await Uploader(kept.settings(kept.memory), told.append).open()
+    await Uploader(kept.settings(kept.memory), rows(told)).open()
     assert told == []
-    await Uploader(kept.settings(kept.memory), told.append).open()
+    await Uploader(kept.settings(kept.memory), rows(told)).open()
     assert [kind for kind, *_ in told] == ([] if decides else ["warning"])
 
 

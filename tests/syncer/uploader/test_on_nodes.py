@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Claim
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
+from tests.rig.storage.answers import rows
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
@@ -130,10 +131,10 @@ async def test_a_node_uses_the_claim_of_the_owner_and_shows_that_it_sees_the_sto
     desk = cluster.serve(cluster.settings("a", node="a", claimed=cluster.claim))
     _, key, content = await desk.answer("seen")
     assert sorted(cluster.memory.objects) == [".epochs/000001", key]
-    assert await owner.witness(key, "another content") != ""
-    assert await owner.witness(key, content) == ""
+    assert await owner.take_token(key, "another content") != ""
+    assert await owner.take_token(key, content) == ""
     assert sorted(cluster.memory.objects) == [".epochs/000001"]
-    assert await owner.witness(".epochs/000001", "an experiment") != ""
+    assert await owner.take_token(".epochs/000001", "an experiment") != ""
 
 
 async def test_a_token_that_nobody_took_goes_with_the_next_claim(cluster: Cluster) -> None:
@@ -146,7 +147,7 @@ async def test_a_token_that_nobody_took_goes_with_the_next_claim(cluster: Cluste
 async def test_a_node_commits_what_was_staged_there(cluster: Cluster) -> None:
     desk = await cluster.node()
     cluster.write("a", f"{FOLDER}/model")
-    desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     assert await desk.answer("committed") == ["committed", "t1", 0]
     assert cluster.memory.objects[f"{FOLDER}/model"] == b"weights"
     assert MARKER in cluster.memory.objects
@@ -160,7 +161,7 @@ async def test_a_node_of_an_earlier_run_writes_nothing_more(
     desk = await cluster.node()
     await cluster.owner()
     cluster.write("a", f"{FOLDER}/model")
-    desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     assert "a newer restore" in (await desk.answer("refused"))[1]
     assert MARKER not in cluster.memory.objects
     late = cluster.serve(cluster.settings("b", node="b", claimed=Claim(1)))
@@ -180,7 +181,7 @@ async def test_a_node_whose_storage_lacks_the_claim_is_blind(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder of the same name on the node's own disk."""
-    monkeypatch.setattr("holdfast.syncer.uploader.node_keeper._SEEN_WITHIN_S", 0.05)
+    monkeypatch.setattr("holdfast.syncer.uploader.uploader._SEEN_WITHIN_S", 0.05)
     own = tmp_path / "own"
     own.mkdir()
     there = Location.resolve(own, None, {})
@@ -196,17 +197,17 @@ async def test_the_controllers_folder_as_storage_is_claimed_for_the_nodes(
     shared = Location.resolve(root, None, {})
     settings = cluster.settings("owner", storage=None, shared=shared)
     told: list[list[Any]] = []
-    owner = Uploader(settings, told.append)
+    owner = Uploader(settings, rows(told))
     claim = await owner.open()
     assert claim == Claim(1)
     desk = cluster.serve(cluster.settings("a", node="a", storage=shared, claimed=claim))
     _, *token = await desk.answer("seen")
-    assert await owner.witness(*token) == ""
+    assert await owner.take_token(*token) == ""
     cluster.write("a", f"{FOLDER}/model")
-    desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     assert await desk.answer("committed") == ["committed", "t1", 0]
     assert (root / FOLDER / "model").read_text() == "weights"
-    await owner.look("t1", 0, FOLDER, PROGRESS)
+    await owner.look_for("t1", 0, FOLDER, PROGRESS)
     assert told == [["committed", "t1", 0]]
     await owner.close()
 
@@ -219,10 +220,10 @@ async def test_of_a_lost_node_only_what_is_whole_in_storage_counts(
     told: list[list[Any]] = []
     shared = None if is_remote else Location.resolve(cluster.folder / "owner", None, {})
     settings = cluster.settings("owner", shared=shared)
-    owner = Uploader(settings if is_remote else replace(settings, storage=None), told.append)
+    owner = Uploader(settings if is_remote else replace(settings, storage=None), rows(told))
     await owner.open()
     cluster.write("owner", f"{FOLDER}/model", "of another attempt")
-    await owner.look("t1", 0, FOLDER, PROGRESS)
+    await owner.look_for("t1", 0, FOLDER, PROGRESS)
     assert told[-1][:3] == ["lost", "t1", 0]
     assert not (cluster.folder / "owner" / MARKER).exists()
     await owner.close()
@@ -241,11 +242,11 @@ async def test_a_checkpoint_copied_from_a_node_counts_if_it_is_the_one_that_was_
     cluster: Cluster, change: dict[str, Any], is_used: bool
 ) -> None:
     told: list[list[Any]] = []
-    owner = Uploader(cluster.settings("owner"), told.append)
+    owner = Uploader(cluster.settings("owner"), rows(told))
     await owner.open()
     model = cluster.write("owner", f"{FOLDER}/model")
     manifest.write(model.parent, progress=replace(PROGRESS, **change))
-    await owner.look("t1", 0, FOLDER, PROGRESS)
+    await owner.look_for("t1", 0, FOLDER, PROGRESS)
     assert told[-1][:3] == ["committed" if is_used else "lost", "t1", 0]
     assert (cluster.memory.objects.get(f"{FOLDER}/model") == b"weights") is is_used
     assert (MARKER in cluster.memory.objects) is is_used
@@ -256,12 +257,12 @@ async def test_a_copied_checkpoint_whose_bytes_have_changed_does_not_count(
     cluster: Cluster,
 ) -> None:
     told: list[list[Any]] = []
-    owner = Uploader(cluster.settings("owner"), told.append)
+    owner = Uploader(cluster.settings("owner"), rows(told))
     await owner.open()
     model = cluster.write("owner", f"{FOLDER}/model")
     manifest.write(model.parent, progress=PROGRESS)
     model.write_text("WEIGHTS")
-    await owner.look("t1", 0, FOLDER, PROGRESS)
+    await owner.look_for("t1", 0, FOLDER, PROGRESS)
     assert told[-1][:3] == ["lost", "t1", 0]
     assert f"{FOLDER}/model" not in cluster.memory.objects
     await owner.close()
@@ -277,7 +278,7 @@ async def test_at_the_end_a_node_seals_the_checkpoints_whose_turn_had_not_come(
     at = cluster.store.operations + 1
     cluster.store.disturb(at=at, fault=Fault.STALL, lasting=True)
     for index, folder in enumerate((FOLDER, second)):
-        desk.order("commit", "t1", index, folder, index + 1, 0.5)
+        desk.order("commit", "t1", index, folder, index + 1, 0.5, False)
     await cluster.store.stalled.wait()
     desk.order("close", 0.0, False)
     assert len((await desk.answer("closed"))[1]) == 2
@@ -291,7 +292,7 @@ async def test_at_the_end_a_node_seals_the_checkpoints_whose_turn_had_not_come(
 async def test_a_superseded_checkpoint_is_removed_on_the_node_only(cluster: Cluster) -> None:
     desk = await cluster.node()
     cluster.write("a", f"{FOLDER}/model")
-    desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     desk.order("discard", "t1", [FOLDER])
     assert await desk.answer("discarded") == ["discarded", "t1", [FOLDER]]
     assert not (cluster.folder / "a" / FOLDER).exists()
@@ -301,14 +302,14 @@ async def test_a_superseded_checkpoint_is_removed_on_the_node_only(cluster: Clus
 async def test_another_node_fetches_a_checkpoint_and_then_has_it(cluster: Cluster) -> None:
     first, second = await cluster.node("a"), await cluster.node("b")
     cluster.write("a", f"{FOLDER}/model")
-    first.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    first.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     await first.answer("committed")
-    second.order("have", "x", FOLDER, True)
-    assert "no manifest" in (await second.answer("fetched"))[2]
+    second.order("check", "x", FOLDER, True)
+    assert "no manifest" in (await second.answer("done"))[2]
     second.order("fetch", "y", FOLDER)
-    assert await second.answer("fetched") == ["fetched", "y", ""]
-    second.order("have", "z", FOLDER, True)
-    assert await second.answer("fetched") == ["fetched", "z", ""]
+    assert await second.answer("done") == ["done", "y", ""]
+    second.order("check", "z", FOLDER, True)
+    assert await second.answer("done") == ["done", "z", ""]
     assert (cluster.folder / "b" / FOLDER / "model").read_text() == "weights"
     manifest.verify(cluster.folder / "b" / FOLDER, deep=True)
 
@@ -332,7 +333,7 @@ async def test_a_node_sends_the_output_of_its_trials_and_no_records(cluster: Clu
         cluster.write("a", f"trial/{name}", name)
     cluster.write("a", "other/stdout", "of another trial")
     cluster.write("a", f"{FOLDER}/model")
-    desk.order("mirror", ["trial"], False)
+    desk.order("send_files", ["trial"], False)
     desk.order("close", 60.0, False)
     assert await desk.answer("closed") == ["closed", []]
     found = [key for key in cluster.memory.objects if not key.startswith(".epochs")]
@@ -343,19 +344,19 @@ async def test_artifacts_follow_the_trial_to_another_node(cluster: Cluster) -> N
     first, second = await cluster.node("a"), await cluster.node("b")
     cluster.write("a", "trial/stdout", "the first attempt\n")
     cluster.write("a", "trial/plots/loss.png", "a plot")
-    first.order("mirror", ["trial"], True)
+    first.order("send_files", ["trial"], True)
     first.order("close", 60.0, False)
     await first.answer("closed")
     cluster.memory.objects["trial/result.json"] = b"from the controller"
-    second.order("bring", "x", "trial")
-    assert await second.answer("fetched") == ["fetched", "x", ""]
+    second.order("download", "x", "trial", True)
+    assert await second.answer("done") == ["done", "x", ""]
     tree = cluster.folder / "b" / "trial"
     assert (tree / "stdout").read_text() == "the first attempt\n"
     assert (tree / "plots" / "loss.png").read_text() == "a plot"
     assert not (tree / "result.json").exists()
     (tree / "plots" / "loss.png").unlink()
     cluster.write("b", "trial/stdout", "the first attempt\nthe second\n")
-    second.order("mirror", ["trial"], True)
+    second.order("send_files", ["trial"], True)
     second.order("close", 60.0, False)
     await second.answer("closed")
     assert cluster.memory.objects["trial/stdout"] == b"the first attempt\nthe second\n"
@@ -370,7 +371,7 @@ async def test_the_owners_mirror_leaves_what_nodes_have_put(
     desk = await cluster.node()
     cluster.write("a", "trial/stdout", "output")
     cluster.write("a", "trial/plot.png", "a plot")
-    desk.order("mirror", ["trial"], True)
+    desk.order("send_files", ["trial"], True)
     desk.order("close", 60.0, False)
     await desk.answer("closed")
     before = dict(cluster.memory.objects)
@@ -379,10 +380,7 @@ async def test_the_owners_mirror_leaves_what_nodes_have_put(
     assert cluster.memory.objects == before
 
 
-def test_only_a_nodes_keeper_refuses_settings_without_a_claim(tmp_path: Path) -> None:
-    from holdfast.syncer.uploader.node_keeper import NodeKeeper
-
-    made: Callable[..., Any] = NodeKeeper
+async def test_only_a_nodes_uploader_refuses_settings_without_a_claim(tmp_path: Path) -> None:
     settings = UploaderSettings(
         root=tmp_path,
         storage=None,
@@ -394,7 +392,8 @@ def test_only_a_nodes_keeper_refuses_settings_without_a_claim(tmp_path: Path) ->
         node="a",
     )
     with pytest.raises(ValueError, match="the claim of the owner"):
-        made(settings, lambda message: None)
+        Uploader(settings, lambda message: None)
+    Uploader(replace(settings, node=""), lambda message: None)
 
 
 async def test_what_a_node_wrote_later_replaces_the_older_files_of_this_machine(
@@ -417,6 +416,6 @@ async def test_what_a_node_wrote_later_replaces_the_older_files_of_this_machine(
     assert cluster.memory.objects["trial/stdout"] == b"one\ntwo\n"
     third = Uploader(cluster.settings("owner"), lambda message: None)
     await third.open()
-    await third.bring_artifacts("trial")
+    await third.download_artifacts("trial")
     assert (cluster.folder / "owner" / "trial" / "stdout").read_text() == "one\ntwo\n"
     assert (cluster.folder / "owner" / "trial" / "result.json").read_text() == "{}"

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import ON_NODE, Layout
-from holdfast.experiment.nodes.keeper import KeeperService, packed
+from holdfast.experiment.nodes.uploader import NodeUploader, packed
 from holdfast.runtime.tasks import RunTasks
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import verify
@@ -35,7 +35,7 @@ class Node:
         self.tree = folder / ON_NODE
         folder.mkdir(parents=True)
         self.answers: asyncio.Queue[list[Any]] = asyncio.Queue()
-        self.keeper = KeeperService(tasks, str(folder), self.answers.put_nowait)
+        self.keeper = NodeUploader(tasks, str(folder), self.answers.put_nowait)
 
     @property
     def kept(self) -> list[Path]:
@@ -95,9 +95,9 @@ async def test_a_checkpoint_goes_from_the_node_to_the_bucket(
     owner, settings = await owned(tmp_path / "owner", storage)
     node.keeper.load(packed(pickle.dumps(settings), {}))
     _, *token = await node.answer("seen")
-    assert await owner.witness(*token) == ""
+    assert await owner.take_token(*token) == ""
     node.stage()
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
     assert await node.answer("committed") == ["committed", "t1", 0]
     await owner.fetch(FOLDER)
     assert (tmp_path / "owner" / FOLDER / "model").read_bytes() == b"weights"
@@ -110,7 +110,7 @@ async def test_a_keeper_that_is_killed_is_replaced_and_says_so(node: Node, stora
     await node.answer("replaced")
     await node.answer("seen")
     node.stage()
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
     await node.answer("committed")
     assert (storage / FOLDER / "model").read_bytes() == b"weights"
 
@@ -120,7 +120,7 @@ async def test_the_end_finishes_what_was_ordered(node: Node, tmp_path: Path) -> 
     owner, settings = await owned(tmp_path / "owner", storage)
     node.keeper.load(packed(pickle.dumps(settings), {}))  # it has not begun when it is ordered
     node.stage()
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
     await node.keeper.close(60.0)
     assert await node.answer("closed") == ["closed", []]
     assert (tmp_path / "storage" / FOLDER / ".holdfast.json").exists()
@@ -135,7 +135,7 @@ async def test_a_tree_that_is_not_all_in_storage_is_kept_and_the_controller_know
 ) -> None:
     node.stage()
     (storage / "trial").write_text("no folder can be made here")
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
     await node.answer("uncommitted")
     await node.keeper.close(60.0)
     assert len((await node.answer("closed"))[1]) == 1
@@ -151,7 +151,7 @@ async def test_the_tree_of_a_keeper_that_does_not_end_in_time_is_kept(
     node.stage()
     [process] = node.keeper.processes()
     psutil.Process(process.pid).suspend()
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
     await node.keeper.close(0.1)
     _, kept = await node.answer("kept")
     assert (Path(kept) / FOLDER / "model").read_bytes() == b"weights"

@@ -1,7 +1,7 @@
-"""Runs in the agent: the keeper of its node, which brings checkpoints to storage from here.
+"""Runs in the agent: the uploader of its node, which brings checkpoints to storage from here.
 
 The controller writes the settings, and its orders pass through unchanged
-(`holdfast.experiment.uploads`). The keeper is a process of its own, as the controller's is: so
+(`holdfast.experiment.uploads`). It is a process of its own, as the controller's is: so
 neither checksums nor TLS delay a beat of the agent.
 """
 
@@ -21,18 +21,20 @@ from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.service import RestartingService, Service
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Decoder, Message, encode
+from holdfast.schema import to_row
+from holdfast.syncer.uploader.messages import Answer, Close, Kept, Notice, Open, Sign
 
-KEEPER = "holdfast.syncer.uploader.process:main"
+_UPLOADER = "holdfast.syncer.uploader.process:main"
 # How long a killed process may take to end; one in a call to a disk that hangs takes longer.
 _KILLED_S = 1.0
 
 
 def packed(settings: bytes, environ: Mapping[str, str]) -> bytes:
-    """What an agent loads: the pickled settings of the keeper, and the environment of storage."""
-    return encode(["keeper", settings, of_storage(environ)])
+    """What an agent loads: the pickled settings of an uploader, and the environment of storage."""
+    return encode(["uploader", settings, of_storage(environ)])
 
 
-class KeeperService:
+class NodeUploader:
     """The `NodeService` of an agent."""
 
     def __init__(self, tasks: TaskScope, folder: str, answer: Callable[[Message], None]) -> None:
@@ -41,31 +43,34 @@ class KeeperService:
         self._folder = folder
         self._root = Path(folder) / ON_NODE
         self._answer = answer
-        # Whether the keeper has ended with everything in storage.
+        # The uploader has ended with everything in storage.
         self._is_all_stored = False
         self._service: RestartingService | None = None
 
     def load(self, settings: bytes) -> None:
-        """Start the keeper. Raises OSError, WireError."""
+        """Start the uploader. Raises OSError, WireError."""
         [[_, pickled, environ]] = Decoder().feed(settings)
         self._root.mkdir(mode=0o700, exist_ok=True)
-        opening = ["open", pickled, str(self._root), socket.gethostname()]
+        opening = to_row(Open(settings=pickled, root=str(self._root), node=socket.gethostname()))
         self._service = RestartingService(
-            "keeper (it brings checkpoints to storage)",
+            "uploader (it brings checkpoints to storage)",
             lambda: Service(
-                KEEPER,
-                self._hear,
+                _UPLOADER,
+                self._pass_on,
                 environ={**os.environ, **environ},
                 title=Title("uploader", short="upload"),
             ),
             tasks=self._tasks,
             first=[opening],
-            again=lambda: self._answer(["replaced"]),
-            tell=lambda text: self._answer(["warning", text]),
-            given_up=lambda text: self._answer(["gone", text]),
+            again=lambda: self._say(Sign(name="replaced")),
+            tell=lambda text: self._say(Notice(name="warning", text=text)),
+            given_up=lambda text: self._say(Notice(name="gone", text=text)),
         )
 
-    def _hear(self, message: Message) -> None:
+    def _say(self, answer: Answer) -> None:
+        self._answer(to_row(answer))
+
+    def _pass_on(self, message: Message) -> None:
         if message[0] == "closed":
             self._is_all_stored = message == ["closed", []]
         self._answer(message)
@@ -94,7 +99,7 @@ class KeeperService:
         if self._service is None:
             return
         if not self._service.ended.done():
-            self._service.send(["close", deadline_s, False])
+            self._service.send(to_row(Close(deadline_s=deadline_s, is_patient=False)))
             await asyncio.wait([self._service.ended], timeout=deadline_s)
             if not self._service.ended.done():
                 # The controller waits only a little longer.
@@ -106,6 +111,7 @@ class KeeperService:
 
     def _keep(self) -> None:
         try:
-            self._answer(["kept", keep(self._folder, ON_NODE)])
+            self._say(Kept(place=keep(self._folder, ON_NODE)))
         except OSError as error:
-            self._answer(["warning", f"what is not in storage cannot be kept: {error}"])
+            text = f"what is not in storage cannot be kept: {error}"
+            self._say(Notice(name="warning", text=text))

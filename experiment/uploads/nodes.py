@@ -1,4 +1,4 @@
-"""The keepers of nodes: which there are, whether they see the storage, and what lies on them."""
+"""The nodes of a run: whether they see the storage, and what of the trials lies on them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.uploads.host import UploadsHost
-from holdfast.experiment.uploads.questions import StorageQuestions
+from holdfast.experiment.callbacks.thread import Level
+from holdfast.experiment.uploads.waiting import StorageQuestions
 from holdfast.late import Timer
 from holdfast.names import listed
 from holdfast.runtime.wire import Message
+from holdfast.scheduler.events import Event
+from holdfast.schema import to_row
 from holdfast.syncer.errors import StorageUnavailable
+from holdfast.syncer.uploader.messages import (
+    Close,
+    Discard,
+    Order,
+    Release,
+    Seen,
+    SendEnded,
+    SendFiles,
+    TakeToken,
+)
 
-# A node's keeper starts a process, and looks for the storage for half a minute.
+# A node's uploader is a process that starts, and looks for the storage for half a minute.
 SEEN_WITHIN_S = 120.0
 # A message names so many trials.
 _NAMED = 10
@@ -25,11 +37,25 @@ _NAMED = 10
 _TOGETHER_S = 2.0
 
 
+class UploadsHost(Protocol):
+    """The owner of the uploads."""
+
+    def post(self, event: Event) -> None: ...
+
+    def warn(self, text: str, level: Level = "warning") -> None: ...
+
+    def lose(self, trial_id: str, index: int, reason: str) -> None:
+        """Called for a checkpoint that is gone before it was committed."""
+
+    def lose_ownership(self, text: str) -> None:
+        """Called if another incarnation owns the storage."""
+
+
 class NodeTransport(Protocol):
     """The connections to the agents of nodes."""
 
     def order(self, node: str, message: Message) -> None:
-        """Send an order to the keeper of a node. One for a node that is gone is ignored."""
+        """Send an order to the uploader of a node. One for a node that is gone is ignored."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -50,7 +76,7 @@ class _Node:
             self.sees.set_result(problem)
 
 
-class NodeKeepers:
+class UploadNodes:
     """Knows the nodes of a run. Without a transport there are none, and all is the owner's."""
 
     def __init__(
@@ -66,7 +92,7 @@ class NodeKeepers:
         self._homes: dict[str, set[str]] = {}
         self._told: set[str] = set()
         self._warning: asyncio.TimerHandle | None = None
-        self._close_order: Message | None = None
+        self._close_order: Close | None = None
         # What is not in storage: the node that has it, and a line. "" for a node that is lost.
         self._unsaved: list[tuple[str, str]] = []
         # Where nodes keep it.
@@ -84,21 +110,21 @@ class NodeKeepers:
     def names(self) -> list[str]:
         return list(self._nodes)
 
-    def send(self, node: str, message: Message) -> None:
+    def send(self, node: str, order: Order) -> None:
         """Send an order, if the node is there."""
         if self._transport is not None and node in self._nodes:
-            self._transport.order(node, message)
+            self._transport.order(node, to_row(order))
 
     # -- coming and going -------------------------------------------------------------------------
 
     def join(self, node: str) -> None:
-        """A node is there; its keeper says next whether it sees the storage."""
+        """A node is there; its uploader says next whether it sees the storage."""
         timer = Timer(self._loop, SEEN_WITHIN_S, partial(self._on_silence, node))
         trials = NodeTrials(partial(self.send, node))
         self._nodes[node] = _Node(sees=self._loop.create_future(), timer=timer, trials=trials)
 
     def _on_silence(self, node: str) -> None:
-        self.decide(node, f"its keeper did not answer within {SEEN_WITHIN_S:g} s")
+        self.decide(node, f"its uploader did not answer within {SEEN_WITHIN_S:g} s")
 
     def leave(self, node: str) -> None:
         """A node is gone, and everything that was on it."""
@@ -141,16 +167,16 @@ class NodeKeepers:
             f"s3://bucket/path, or a path on a shared file system"
         )
 
-    def witness(self, node: str, token: Message, questions: StorageQuestions) -> None:
+    def find_token(self, node: str, token: Seen, questions: StorageQuestions) -> None:
         """The node sees the storage if the owner finds its token there."""
-        ticket = f"token of {node}: {token[1]}"
-        asked = questions.ask(ticket, ["witness", ticket, *token])
-        asked.add_done_callback(partial(self._witnessed, node))
+        ticket = f"token of {node}: {token.content}"
+        order = TakeToken(ticket=ticket, key=token.key, content=token.content)
+        questions.ask(order).add_done_callback(partial(self._found_token, node))
 
-    def _witnessed(self, node: str, asked: asyncio.Future[Any]) -> None:
+    def _found_token(self, node: str, asked: asyncio.Future[Any]) -> None:
         answer = asked.result()
         unanswered = isinstance(answer, StorageUnavailable)
-        self.decide(node, answer.cause if unanswered else answer)
+        self.decide(node, answer.cause if unanswered else answer.problem)
 
     def decide(self, node: str, problem: str) -> None:
         """It is known why the node does not see the storage; "" if it does."""
@@ -220,20 +246,22 @@ class NodeKeepers:
         holders = [node for node, known in self._nodes.items() if folder in known.copies]
         for node in holders:
             del self._nodes[node].copies[folder]
-            self.send(node, ["discard", trial_id, [folder]])
+            self.send(node, Discard(trial=trial_id, folders=[folder]))
         return holders
 
-    def mirror(self, folders: Collection[str] | None, *, artifacts: bool, only: str = "") -> None:
+    def send_files(
+        self, folders: Collection[str] | None, *, artifacts: bool, only: str = ""
+    ) -> None:
         """Let each node, or `only` this one, upload the files of its trials: of those in these
         folders (None: all)."""
         for node, known in self._nodes.items():
             if only in ("", node) and self.sees_storage(node):
-                known.trials.mirror(folders, artifacts=artifacts)
+                known.trials.send_files(folders, artifacts=artifacts)
 
     # -- the end ------------------------------------------------------------------------------
 
-    def close(self, order: Message) -> asyncio.Future[None]:
-        """Let each keeper finish its orders. Done when each has answered, or is gone."""
+    def close(self, order: Close) -> asyncio.Future[None]:
+        """Let each uploader finish its orders. Done when each has answered, or is gone."""
         over: asyncio.Future[None] = self._loop.create_future()
         self._close_order = order
         self.warn_of_blind()
@@ -251,20 +279,20 @@ class NodeKeepers:
             over.set_result(None)
 
     def close_again(self, node: str) -> None:
-        """Repeat the order to close to a keeper that has replaced one that died."""
+        """Repeat the order to close to an uploader that has replaced one that died."""
         known = self._nodes.get(node)
         if known is not None and known.closing is not None and self._close_order is not None:
             self.send(node, self._close_order)
 
     def closed(self, node: str, lines: Iterable[str]) -> None:
-        """The keeper of a node has finished; `lines` say what is not in storage."""
+        """The uploader of a node has finished; `lines` say what is not in storage."""
         known = self._nodes.get(node)
         if known is not None and known.closing is not None and not known.closing.done():
             self._unsaved += [(node, line) for line in lines]
             known.closing.set_result(None)
 
     def kept(self, node: str, place: str) -> None:
-        """The agent has ended, and keeps in this folder what its keeper could not upload."""
+        """The agent has ended, and keeps in this folder what its uploader could not upload."""
         self._kept[node] = place
         if node in self._nodes and self._nodes[node].closing is None:
             self._host.warn(
@@ -279,7 +307,7 @@ class NodeKeepers:
         late = [
             n for n, known in self._nodes.items() if known.closing and not known.closing.done()
         ]
-        told = [(node, f"the keeper of node {node} had not finished in time") for node in late]
+        told = [(node, f"the uploader of node {node} had not finished in time") for node in late]
         return [self.with_place(node, line) for node, line in [*self._unsaved, *told]]
 
     def with_place(self, node: str, line: str) -> str:
@@ -312,7 +340,7 @@ class _Files(Enum):
     """The known state of a trial's files, but for its checkpoints."""
 
     CHANGING = auto()
-    ENDED = auto()  # nothing changes them any more, and the keeper was ordered to send them
+    ENDED = auto()  # nothing changes them any more, and the uploader was ordered to send them
     IN_STORAGE = auto()
 
 
@@ -328,14 +356,14 @@ class _Here:
 class NodeTrials:
     """The trials that have run on a node, and which of their files are not in storage yet.
 
-    Orders the node's keeper to send the files, by their folders.
+    Orders the node's uploader to send the files, by their folders.
 
     It sends them once more when a trial has ended, so that a node that is lost later takes nothing
     with it.
     """
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
-        """`send` sends the keeper an order."""
+    def __init__(self, send: Callable[[Order], None]) -> None:
+        """`send` sends the uploader an order."""
         self._send = send
         self._here: dict[str, _Here] = {}
 
@@ -348,7 +376,7 @@ class NodeTrials:
         if folder in self._here:
             self._here[folder].files = _Files.IN_STORAGE
 
-    def mirror(self, folders: Collection[str] | None, *, artifacts: bool) -> None:
+    def send_files(self, folders: Collection[str] | None, *, artifacts: bool) -> None:
         """Send the changed files of the trials in these folders; None for all."""
         wanted = [
             name
@@ -356,20 +384,20 @@ class NodeTrials:
             if not one.is_released and (folders is None or name in folders)
         ]
         if wanted:
-            self._send(["mirror", wanted, artifacts])
+            self._send(SendFiles(folders=wanted, artifacts=artifacts))
 
     def ended(self, folder: str) -> None:
         """The trial in this folder has ended: send its files, with an answer."""
         one = self._here.get(folder)
         if one is not None and one.files is _Files.CHANGING:
             one.files = _Files.ENDED
-            self._send(["send_ended", folder])
+            self._send(SendEnded(folder=folder))
 
     def repeat(self) -> None:
-        """Repeat the orders that have no answer, to a keeper that has replaced one that died."""
+        """Repeat the orders without an answer, to an uploader that has replaced one that died."""
         for folder, one in self._here.items():
             if one.files is _Files.ENDED:
-                self._send(["send_ended", folder])
+                self._send(SendEnded(folder=folder))
 
     def sent(self, folder: str) -> None:
         """The files of a trial that has ended are in storage."""
@@ -389,7 +417,7 @@ class NodeTrials:
         ]
         for folder in released:
             self.ended(folder)
-            self._send(["release", folder])
+            self._send(Release(folder=folder))
             if self._here[folder].files is _Files.IN_STORAGE:
                 del self._here[folder]
             else:

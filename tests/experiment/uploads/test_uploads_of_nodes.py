@@ -9,13 +9,13 @@ from typing import Any, Self, cast
 import pytest
 
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.experiment.uploads import node_keepers
-from holdfast.experiment.uploads.keeper_routes import checked
+from holdfast.experiment.uploads import nodes as nodes_module
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.runtime.service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.uploader.messages import ANSWERS
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import CheckpointRecord, TrialSpec
@@ -28,6 +28,17 @@ SPEC = TrialSpec(trial_id="t0", index=0, name="", dirname="folder", config={})
 
 def record(node: str) -> CheckpointRecord:
     return CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1, node=node)
+
+
+def found(folder: Any, iteration: Any, seconds: Any, files: Any, size: Any) -> dict[str, Any]:
+    """A checkpoint in an answer to `find`."""
+    return {
+        "folder": folder,
+        "iteration": iteration,
+        "time_total_s": seconds,
+        "files": files,
+        "size_bytes": size,
+    }
 
 
 class FakeKeeper:
@@ -71,7 +82,6 @@ class Desk:
             transport=self,
             where="s3://bucket/x",
         )
-        self.routes = self.uploads.routes
 
     @classmethod
     async def of(cls, *nodes: str) -> Self:
@@ -82,16 +92,16 @@ class Desk:
         return desk
 
     async def join(self, node: str, problem: str | None = "") -> None:
-        self.routes.node_joined(node)
-        self.routes.on_kept(node, ["seen", ".epochs/seen-1", "content"])
+        self.uploads.node_joined(node)
+        self.uploads.on_answer(["seen", ".epochs/seen-1", "content"], node)
         order = self.owner.sent[-1]
-        assert [order[0], *order[2:]] == ["witness", ".epochs/seen-1", "content"]
+        assert [order[0], *order[2:]] == ["take_token", ".epochs/seen-1", "content"]
         if problem is not None:
             await self.find_token(problem)
 
     async def find_token(self, problem: str) -> None:
         """The owner answers whether it has found the last token."""
-        self.uploads.on_uploader(["fetched", self.owner.sent[-1][1], problem])
+        self.uploads.on_answer(["done", self.owner.sent[-1][1], problem])
         await asyncio.sleep(0)
 
     def order(self, node: str, message: list[Any]) -> None:
@@ -113,9 +123,9 @@ class Desk:
 async def test_a_checkpoint_is_ordered_where_it_lies() -> None:
     desk = await Desk.of("a", "b")
     desk.uploads.commit(SPEC, record("b"))
-    assert desk.sent == {"b": [["commit", "t0", 0, FOLDER, 1, 0.0]]}
+    assert desk.sent == {"b": [["commit", "t0", 0, FOLDER, 1, 0.0, False]]}
     assert desk.owner.sent == []
-    desk.routes.on_kept("b", ["committed", "t0", 0])
+    desk.uploads.on_answer(["committed", "t0", 0], "b")
     assert desk.events == [Committed(trial_id="t0", index=0)]
     await desk.uploads.drain(3600)
 
@@ -124,7 +134,7 @@ async def test_no_other_node_can_commit_it() -> None:
     desk = await Desk.of("a", "b")
     desk.uploads.commit(SPEC, record("b"))
     for answer in (["committed", "t0", 0], ["lost", "t0", 0, "x"], ["uncommitted", "t0", 0, "x"]):
-        desk.routes.on_kept("a", answer)
+        desk.uploads.on_answer(answer, "a")
     assert (desk.events, desk.lost, desk.warned) == ([], [], [])
     [waiting] = desk.uploads.waiting()
     assert waiting.startswith(f"{FOLDER} (it was on node b")
@@ -136,33 +146,33 @@ async def test_a_keeper_that_was_replaced_gets_its_orders_again() -> None:
     asked = asyncio.ensure_future(desk.uploads.questions.fetch(SPEC, record("b"), "a"))
     await asyncio.sleep(0)
     before = list(desk.sent["a"])
-    desk.routes.on_kept("a", ["replaced"])
+    desk.uploads.on_answer(["replaced"], "a")
     assert desk.sent["a"] == before * 2
     assert "b" not in desk.sent
     desk.uploads.resend_state()  # the owner was replaced
-    assert [order[0] for order in desk.owner.sent] == ["artifacts"]
-    desk.routes.on_kept("a", ["fetched", "t0/0", ""])
+    assert [order[0] for order in desk.owner.sent] == ["send_files"]
+    desk.uploads.on_answer(["done", "t0/0", ""], "a")
     assert await asked == ""
 
 
 async def test_the_owner_looks_for_what_a_lost_node_was_about_to_commit() -> None:
     desk = await Desk.of("a")
     desk.uploads.commit(SPEC, record("a"))
-    desk.routes.node_left("a")
-    assert desk.owner.sent == [["look", "t0", 0, FOLDER, 1, 0.0]]
-    desk.routes.on_kept("a", ["committed", "t0", 0])  # a late frame
+    desk.uploads.node_left("a")
+    assert desk.owner.sent == [["look_for", "t0", 0, FOLDER, 1, 0.0]]
+    desk.uploads.on_answer(["committed", "t0", 0], "a")  # a late frame
     assert desk.events == []
     desk.uploads.resend_state()
-    assert desk.owner.sent[1] == ["look", "t0", 0, FOLDER, 1, 0.0]
-    desk.uploads.on_uploader(["lost", "t0", 0, "it has no manifest"])
+    assert desk.owner.sent[1] == ["look_for", "t0", 0, FOLDER, 1, 0.0]
+    desk.uploads.on_answer(["lost", "t0", 0, "it has no manifest"])
     assert desk.lost == [("t0", 0, "it has no manifest")]
 
 
 async def test_what_a_cut_off_node_uploads_after_it_was_removed_is_removed_at_the_end() -> None:
     desk = await Desk.of("a", "b")
     desk.uploads.commit(SPEC, record("a"))
-    desk.routes.node_left("a")
-    desk.uploads.on_uploader(["lost", "t0", 0, "it has no manifest"])
+    desk.uploads.node_left("a")
+    desk.uploads.on_answer(["lost", "t0", 0, "it has no manifest"])
     desk.uploads.discard(SPEC, record("a"))
     desk.uploads.discard(SPEC, replace(record("b"), index=1))
     removal = ["discard", "t0", [FOLDER]]
@@ -170,14 +180,14 @@ async def test_what_a_cut_off_node_uploads_after_it_was_removed_is_removed_at_th
     closing = asyncio.ensure_future(desk.uploads.close(60))
     await asyncio.sleep(0)
     assert desk.owner.sent[-2:] == [removal, ["close", 60, False]]
-    desk.uploads.on_uploader(["closed", []])
+    desk.uploads.on_answer(["closed", []])
     assert await closing == []
 
 
 async def test_a_checkpoint_on_a_node_of_an_earlier_run_is_looked_for_in_storage() -> None:
     desk = await Desk.of("a")
     desk.uploads.commit(SPEC, record("z"))
-    assert desk.owner.sent == [["look", "t0", 0, FOLDER, 1, 0.0]]
+    assert desk.owner.sent == [["look_for", "t0", 0, FOLDER, 1, 0.0]]
 
 
 async def test_what_a_node_has_is_removed_from_storage_after_it_was_removed_there() -> None:
@@ -187,24 +197,24 @@ async def test_what_a_node_has_is_removed_from_storage_after_it_was_removed_ther
     desk.uploads.nodes.note_copy("b", FOLDER)
     desk.uploads.discard(SPEC, record("a"))
     assert desk.sent["a"][-1] == desk.sent["b"][-1] == ["discard", "t0", [FOLDER]]
-    desk.routes.on_kept("a", ["discarded", "t0", [FOLDER]])
+    desk.uploads.on_answer(["discarded", "t0", [FOLDER]], "a")
     assert desk.owner.sent == []
-    desk.routes.node_left("b")
+    desk.uploads.node_left("b")
     assert desk.owner.sent == [["discard", "t0", [FOLDER]]]
 
 
 async def test_a_question_to_a_lost_node_is_not_waited_for() -> None:
     desk = await Desk.of("a")
-    asked = asyncio.ensure_future(desk.uploads.questions.have(SPEC, record("a"), "a"))
+    asked = asyncio.ensure_future(desk.uploads.questions.check(SPEC, record("a"), "a"))
     await asyncio.sleep(0)
-    desk.routes.node_left("a")
+    desk.uploads.node_left("a")
     with pytest.raises(StorageUnavailable, match="node a: the node is gone"):
         await asked
 
 
 async def test_a_question_to_a_node_that_has_left_before_is_not_waited_for() -> None:
     desk = await Desk.of("a")
-    desk.routes.node_left("a")
+    desk.uploads.node_left("a")
     with pytest.raises(StorageUnavailable, match="node a: the node is gone"):
         await desk.uploads.questions.fetch(SPEC, record("a"), "a")
     assert desk.sent == {}
@@ -215,8 +225,8 @@ async def test_a_node_that_does_not_see_the_storage_is_told_of_once() -> None:
     await desk.join("b", "it is not there")
     desk.uploads.nodes.warn_of_blind()
     await desk.join("c", None)
-    desk.routes.node_joined("d")
-    desk.routes.on_kept("d", ["blind", "no such folder"])
+    desk.uploads.node_joined("d")
+    desk.uploads.on_answer(["blind", "no such folder"], "d")
     desk.uploads.nodes.warn_of_blind()  # c is not known yet
     assert desk.warned == [
         "this node does not see the storage s3://bucket/x: b (it is not there). Metrics are kept, "
@@ -251,22 +261,24 @@ async def test_a_checkpoint_from_a_node_that_does_not_see_the_storage_is_not_ord
 async def test_a_keeper_that_failed_for_good_keeps_nobody_waiting() -> None:
     desk = await Desk.of("a")
     desk.uploads.commit(SPEC, record("a"))
-    desk.routes.on_kept("a", ["gone", "the keeper died"])
+    desk.uploads.on_answer(["gone", "the keeper died"], "a")
     assert desk.uploads.waiting() == []
     assert "on node a: the keeper died" in desk.warned[-1]
 
 
 async def test_only_the_owner_says_that_another_run_owns_the_storage() -> None:
     desk = await Desk.of("a")
-    desk.routes.on_kept("a", ["refused", "a newer restore has taken over"])
-    assert desk.owner.sent == [["check"]]
+    desk.uploads.on_answer(["refused", "a newer restore has taken over"], "a")
+    assert desk.owner.sent == [["check_claim"]]
 
 
 async def test_the_files_of_trials_are_sent_by_their_nodes() -> None:
     desk = await Desk.of("a", "b")
     desk.uploads.nodes.note_trial("a", "folder", "t0")
     desk.uploads.publish()
-    assert desk.sent == {"a": [["mirror", ["folder"], True], ["mirror", ["folder"], False]]}
+    assert desk.sent == {
+        "a": [["send_files", ["folder"], True], ["send_files", ["folder"], False]]
+    }
 
 
 async def test_the_node_of_a_trial_that_has_ended_sends_its_files_at_once() -> None:
@@ -275,11 +287,11 @@ async def test_the_node_of_a_trial_that_has_ended_sends_its_files_at_once() -> N
     for _ in range(2):
         desk.uploads.nodes.trial_ended("folder")
     assert desk.sent == {"a": [["send_ended", "folder"]]}
-    desk.routes.on_kept("a", ["replaced"])
+    desk.uploads.on_answer(["replaced"], "a")
     assert desk.sent == {"a": [["send_ended", "folder"]] * 2}
-    desk.routes.on_kept("a", ["sent_ended", "folder"])
-    desk.routes.on_kept("a", ["replaced"])
-    desk.routes.node_left("a")
+    desk.uploads.on_answer(["sent_ended", "folder"], "a")
+    desk.uploads.on_answer(["replaced"], "a")
+    desk.uploads.node_left("a")
     assert desk.sent == {"a": [["send_ended", "folder"]] * 2}
     assert desk.warned == []
 
@@ -291,9 +303,9 @@ async def test_a_lost_node_that_had_not_sent_the_files_of_ended_trials_is_a_loss
         desk.uploads.nodes.trial_ended(f"folder{number}")
     desk.uploads.nodes.note_trial("a", "begun", "runs again elsewhere")
     desk.uploads.nodes.note_trial("b", "begun too", "runs again elsewhere")
-    desk.routes.on_kept("a", ["sent_ended", "folder1"])
-    desk.routes.node_left("a")
-    desk.routes.node_left("b")
+    desk.uploads.on_answer(["sent_ended", "folder1"], "a")
+    desk.uploads.node_left("a")
+    desk.uploads.node_left("b")
     assert desk.warned == [
         "node a was lost before it had sent the newest output and artifacts of trials t0, t2, t3, "
         "t4, t5, t6, t7, t8, t9, t10 and 1 more"
@@ -306,11 +318,11 @@ async def test_a_node_that_has_sent_everything_may_be_lost_at_the_end() -> None:
     desk.uploads.nodes.trial_ended("folder")
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
-    desk.routes.on_kept("a", ["sent_ended", "folder"])
-    desk.routes.node_left("a")
-    desk.routes.on_kept("b", ["closed", []])
+    desk.uploads.on_answer(["sent_ended", "folder"], "a")
+    desk.uploads.node_left("a")
+    desk.uploads.on_answer(["closed", []], "b")
     await closing
-    desk.uploads.on_uploader(["closed", []])
+    desk.uploads.on_answer(["closed", []])
     assert await desk.uploads.close(60.0) == []
 
 
@@ -329,8 +341,8 @@ async def test_a_released_trial_is_missed_until_its_files_are_in_storage() -> No
         ["send_ended", "folder1"],
         ["release", "folder1"],
     ]
-    trials.mirror(None, artifacts=True)
-    assert desk.sent["a"][-1] == ["mirror", ["folder2"], True]
+    trials.send_files(None, artifacts=True)
+    assert desk.sent["a"][-1] == ["send_files", ["folder2"], True]
     assert trials.unsent(all_have_ended=True) == ["t1", "t2"]
     trials.sent("folder1")
     assert trials.unsent(all_have_ended=True) == ["t2"]
@@ -343,19 +355,19 @@ async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
     assert all(desk.sent[node][-1] == ["close", 60.0, False] for node in "abc")
-    desk.routes.on_kept("a", ["closed", ["upload x: no answer"]])
-    desk.routes.on_kept("b", ["replaced"])
+    desk.uploads.on_answer(["closed", ["upload x: no answer"]], "a")
+    desk.uploads.on_answer(["replaced"], "b")
     assert desk.sent["b"][-1] == ["close", 60.0, False]
-    desk.routes.on_kept("b", ["closed", []])
+    desk.uploads.on_answer(["closed", []], "b")
     await asyncio.sleep(0)
     assert not closing.done()
-    desk.routes.node_left("c")
-    desk.routes.node_left("d")  # where no trial has run
+    desk.uploads.node_left("c")
+    desk.uploads.node_left("d")  # where no trial has run
     await closing
-    desk.routes.on_kept("a", ["kept", "/scratch/holdfast-kept-0/1-a"])
+    desk.uploads.on_answer(["kept", "/scratch/holdfast-kept-0/1-a"], "a")
     for node in "ab":
-        desk.routes.node_left(node)  # as ordered
-    desk.uploads.on_uploader(["closed", []])
+        desk.uploads.node_left(node)  # as ordered
+    desk.uploads.on_answer(["closed", []])
     assert await desk.uploads.close(60.0) == [
         "upload x: no answer (kept on node a in /scratch/holdfast-kept-0/1-a)",
         "node c was lost before it had sent the newest output and artifacts of trial t0",
@@ -366,18 +378,19 @@ async def test_what_no_node_has_kept_is_not_said_to_be_there() -> None:
     desk = await Desk.of("a", "b")
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
-    desk.routes.on_kept("a", ["closed", ["upload x: no answer"]])
+    desk.uploads.on_answer(["closed", ["upload x: no answer"]], "a")
     closing.cancel()  # the time is up
-    desk.uploads.on_uploader(["closed", []])
+    desk.uploads.on_answer(["closed", []])
     assert await desk.uploads.close(60.0) == [
         "upload x: no answer (it was on node a, which has not kept it)",
-        "the keeper of node b had not finished in time (it was on node b, which has not kept it)",
+        "the uploader of node b had not finished in time "
+        "(it was on node b, which has not kept it)",
     ]
 
 
 async def test_a_node_that_ends_in_the_middle_of_the_run_says_what_it_keeps() -> None:
     desk = await Desk.of("a")
-    desk.routes.on_kept("a", ["kept", "/scratch/kept"])
+    desk.uploads.on_answer(["kept", "/scratch/kept"], "a")
     assert "node a has ended with files that are not in storage" in desk.warned[-1]
     assert "/scratch/kept" in desk.warned[-1]
 
@@ -397,9 +410,9 @@ async def test_a_node_that_ends_in_the_middle_of_the_run_says_what_it_keeps() ->
         ["sent_ended", "../x"],
         ["sent_ended", 1],
         ["discarded", "t0", ["folder/../../etc"]],
-        ["found", "ticket", [["..", 1, 1.0, 1, 1]]],
-        ["found", "ticket", [["checkpoint_000000", 1, float("nan"), 1, 1]]],
-        ["found", "ticket", [["checkpoint_000000", 1, 1.0, 1, 1 << 70]]],
+        ["found", "ticket", [found("..", 1, 1.0, 1, 1)]],
+        ["found", "ticket", [found("checkpoint_000000", 1, float("nan"), 1, 1)]],
+        ["found", "ticket", [found("checkpoint_000000", 1, 1.0, 1, 1 << 70)]],
         ["copied", "ticket", 1, "1"],
         ["shared", "t0", 0, {"../x": [1, "0" * 64]}, []],
         ["shared", "t0", 0, {".holdfast.json": [1, "0" * 64]}, []],
@@ -415,31 +428,32 @@ async def test_a_node_that_ends_in_the_middle_of_the_run_says_what_it_keeps() ->
         ["progress", 1, 2, 3],
     ],
 )
-def test_what_no_keeper_sends_is_refused(answer: list[Any]) -> None:
+async def test_what_no_uploader_of_a_node_sends_is_refused(answer: list[Any]) -> None:
+    desk = await Desk.of("a")
     with pytest.raises(ValueError, match=r"."):
-        checked(answer)
+        desk.uploads.on_answer(answer, "a")
 
 
 async def test_a_node_without_a_share_adds_nothing_to_a_checkpoint() -> None:
     desk = await Desk.of("a", "b", "c")
-    desk.routes.note_shares("t0", 0, {"a": [], "b": ["x"]})
+    desk.uploads.note_shares("t0", 0, {"a": [], "b": ["x"]})
     desk.uploads.commit(SPEC, record("a"))
-    assert desk.sent["b"] == [["share", "t0", 0, FOLDER, ["x"]]]
+    assert desk.sent["b"] == [["upload_share", "t0", 0, FOLDER, ["x"]]]
     fact = [1, "0" * 64]
-    desk.routes.on_kept("c", ["shared", "t0", 0, {"evil": fact}, []])
-    desk.routes.on_kept("a", ["committed", "t0", 0])
-    desk.routes.on_kept("a", ["shared", "t0", 0, {"x": fact}, ["empty", "d"]])
-    desk.routes.on_kept("a", ["shared", "t0", 0, {"twice": fact}, []])
+    desk.uploads.on_answer(["shared", "t0", 0, {"evil": fact}, []], "c")
+    desk.uploads.on_answer(["committed", "t0", 0], "a")
+    desk.uploads.on_answer(["shared", "t0", 0, {"x": fact}, ["empty", "d"]], "a")
+    desk.uploads.on_answer(["shared", "t0", 0, {"twice": fact}, []], "a")
     assert (desk.owner.sent, desk.events) == ([], [])
-    desk.routes.on_kept("b", ["shared", "t0", 0, {"d/y": fact}, []])
+    desk.uploads.on_answer(["shared", "t0", 0, {"d/y": fact}, []], "b")
     files = {"x": fact, "d/y": fact}
-    assert desk.owner.sent == [["complete", "t0", 0, FOLDER, files, ["empty"], 1, 0.0]]
-    desk.uploads.on_uploader(["committed", "t0", 0])
+    assert desk.owner.sent == [["complete", "t0", 0, FOLDER, 1, 0.0, files, ["empty"]]]
+    desk.uploads.on_answer(["committed", "t0", 0])
     assert desk.events == [Committed(trial_id="t0", index=0)]
 
 
 def test_text_from_a_node_is_short_and_can_be_printed() -> None:
-    _, text = checked(["warning", "\x1b[2J" + "x" * 100_000])
+    text = ANSWERS.read(["warning", "\x1b[2J" + "x" * 100_000]).text
     assert text.startswith("\\x1b[2J")
     assert len(text) < 10_000
 
@@ -449,8 +463,8 @@ async def test_an_answer_to_another_question_is_refused() -> None:
     asked = asyncio.ensure_future(desk.uploads.questions.fetch(SPEC, record("b"), "a"))
     await asyncio.sleep(0)
     with pytest.raises(ValueError, match="found does not answer fetch"):
-        desk.routes.on_kept("a", ["found", "t0/0", []])
-    desk.routes.on_kept("a", ["fetched", "t0/0", "gone"])
+        desk.uploads.on_answer(["found", "t0/0", []], "a")
+    desk.uploads.on_answer(["done", "t0/0", "gone"], "a")
     assert await asked == "gone"
 
 
@@ -461,7 +475,7 @@ async def test_a_node_is_not_blind_because_the_script_was_suspended(
     desk, loop = Desk(), asyncio.get_running_loop()
     now = [loop.time()]
     monkeypatch.setattr(loop, "time", lambda: now[0])
-    desk.routes.node_joined("late")
+    desk.uploads.node_joined("late")
     now[0] += 3600.0
     for _ in range(3):
         await asyncio.sleep(0)
@@ -469,8 +483,8 @@ async def test_a_node_is_not_blind_because_the_script_was_suspended(
     assert nodes.sees_storage("late") is None
     nodes.decide("late", "")
     assert nodes.sees_storage("late")
-    desk.routes.node_joined("silent")
-    now[0] += node_keepers.SEEN_WITHIN_S + 0.1
+    desk.uploads.node_joined("silent")
+    now[0] += nodes_module.SEEN_WITHIN_S + 0.1
     for _ in range(3):
         await asyncio.sleep(0)
     assert "did not answer within 120 s" in nodes.refusal("silent")
