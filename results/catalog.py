@@ -10,7 +10,7 @@ from dataclasses import asdict, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.contents import (
@@ -63,7 +63,7 @@ class _Place:
         return Location.resolve(self.text, None, {})
 
     def path_of(self, name: str) -> str:
-        return _below(self.text, name)
+        return path_in(self.text, name)
 
     def has(self, name: str, environ: Mapping[str, str]) -> bool:
         """Raises StorageError."""
@@ -211,12 +211,6 @@ def _stored(found: Sequence[_Place], name: str) -> _Place | None:
     tree, storage = Layout(Path(trees[0], name)), storages[0]
     remote = Location.resolve(storage.path_of(name), None, {})
     return storage if tree.mirror_of.exists() and is_mirror_of(tree, remote) else None
-
-
-def _below(place: str, name: str) -> str:
-    base, mark, query = place.partition("?") if "://" in place else (place, "", "")
-    below = "/".join(map(quote, name.split("/"))) if "://" in place else name
-    return f"{base.rstrip('/')}/{below}{mark}{query}"
 
 
 _READERS = 8

@@ -32,8 +32,7 @@ from holdfast.results.ranking import (
     dataframe,
     reported_names,
 )
-from holdfast.results.reading import ExperimentNotFound as ExperimentNotFound
-from holdfast.results.reading import load_experiment as load_experiment
+from holdfast.results.reading import load_experiment
 from holdfast.results.result import Result, recorded_row
 from holdfast.results.short_errors import short_errors
 from holdfast.syncer.uploader.lock import current_holder
