@@ -27,7 +27,7 @@ class Side:
     """One experiment, with its best trial; or one trial of an experiment, if `is_trial`.
 
     `value` is the trial's last value of `metric`; both, and `trial`, may be None: nothing was
-    reported, or the experiment has no goal. `rank` is 1 for the best of all sides with one goal.
+    reported, or the experiment has no goal.
     """
 
     label: str

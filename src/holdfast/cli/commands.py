@@ -56,7 +56,7 @@ _COMMANDS = {
     **dict.fromkeys(("stop", "pause", "limit", "add", "note"), _STEER),
     "compare": "browse.comparing:compare_sides",
     "completion": "common_arguments:print_shell_code",
-    "doctor": "doctor.commands:perform",
+    "doctor": "doctoring:perform",
     "queue": "queueing:perform",
     "ray": "ray_commands:perform",
     "replay": "replaying:replay",

@@ -11,7 +11,7 @@ import pytest
 from holdfast import tune
 from holdfast.results.drawing import points, scale_of
 from holdfast.results.importance import by_rank
-from holdfast.results.recorded_space import (
+from holdfast.results.optuna_study import (
     Categories,
     Numbers,
     RecordedSpace,

@@ -1,1 +1,0 @@
-"""`holdfast doctor`: the health of an experiment and of this machine."""
