@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import JOURNAL, PROGRESS, RESULTS, Layout
@@ -23,6 +24,7 @@ from holdfast.experiment.records.journal import (
     unpack,
 )
 from holdfast.experiment.records.journal import chapters as find_chapters
+from holdfast.experiment.records.rows import CONFIG, result_row, rows_until
 from holdfast.experiment.records.snapshots import (
     BadSnapshot,
     LoadedSnapshot,
@@ -32,6 +34,7 @@ from holdfast.experiment.records.snapshots import (
     read_snapshot,
     snapshot_names,
 )
+from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
 from holdfast.results.doctor.findings import Action, Finding, Remedy, note, problem, warning
 from holdfast.results.doctor.projected import Habits, ReplayedExperiment, replay_chapter
 from holdfast.scheduler.codec import recalled
@@ -49,6 +52,7 @@ from holdfast.syncer.journal.segment import (
 )
 from holdfast.text.values import size
 from holdfast.trial.errors import InvalidTransition, TuneError
+from holdfast.trial.trial import CheckpointRecord, Trial, evolve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +170,9 @@ def _restarted_from(layout: Layout, snapshot: Snapshot, name: str) -> Rebuilt:
         tail = _tail(layout.journal, snapshot, first)
         how = f"the {len(tail)} records after it were read and follow"
     except (BadSnapshot, OSError):
-        tail, how = [], "the records after it are lost, too"
+        advance(snapshot.machine, layout)
+        first, tail = pack(recalled(snapshot.machine), snapshot.begun_at), []
+        how = "the records after it are lost, except where complete checkpoints show the progress"
     data = MAGIC + b"".join(map(framed, [first, *tail]))
     number = max(snapshot.position.segment, *segments(layout.journal), 0) + 1
     return Rebuilt(
@@ -192,6 +198,37 @@ def _tail(journal: Path, snapshot: Snapshot, first: bytes) -> list[bytes]:
             break
         tail.append(payload)
     return tail
+
+
+def advance(machine: Machine, layout: Layout) -> None:
+    """Take each trial that had started to its newest whole checkpoint. Raises OSError."""
+    for trial in list(machine.trials.values()):
+        if not trial.attempt or trial.status.is_final or trial.origin is not None:
+            continue
+        named = {record.index for record in trial.checkpoints}
+        found = newest_unnamed(trial, layout, named)
+        if found is not None and found.iteration > trial.iteration:
+            machine.trials[trial.trial_id] = _at(trial, found, layout)
+
+
+def _at(trial: Trial, found: CheckpointRecord, layout: Layout) -> Trial:
+    _, rows = rows_until(str(layout.trial(trial.spec) / RESULTS), found.iteration)
+    reached = bool(rows) and rows[-1]["training_iteration"] == found.iteration
+    return evolve(
+        trial,
+        iteration=found.iteration,
+        row=_metrics(trial, rows[-1]) if reached else trial.row,
+        time_total_s=found.time_total_s,
+        checkpoints=(*trial.checkpoints, found),
+        next_checkpoint=max(trial.next_checkpoint, found.index + 1),
+    )
+
+
+def _metrics(trial: Trial, row: dict[str, Any]) -> dict[str, Any]:
+    """The part of a row that the user reported: names that are not ours, or were theirs before."""
+    known = trial.row or {}
+    ours = {*result_row(evolve(trial, row={})), CONFIG}
+    return {name: value for name, value in row.items() if name in known or name not in ours}
 
 
 @dataclass(slots=True)
