@@ -12,8 +12,6 @@ from holdfast import started_by_import
 from holdfast.compat import ray_path
 from holdfast.compat.advice import checked, explained_attribute, explains_call, explains_keywords
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.queue.job_experiments import JobExperiments
-from holdfast.experiment.records.view import ExperimentView
 from holdfast.results.short_errors import short_errors
 from holdfast.trial.config import (
     CheckpointConfig,
@@ -30,6 +28,7 @@ from holdfast.trial.resources import PlacementGroupFactory
 # reads or reports has no use for it.
 if TYPE_CHECKING:
     from holdfast.experiment.queue.job_experiments import JobExperiments
+    from holdfast.experiment.records.view import ExperimentView
     from holdfast.experiment.start.request import Request
     from holdfast.results.result_grid import ResultGrid
 
