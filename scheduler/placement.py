@@ -10,8 +10,7 @@ from typing import Annotated, Any
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.kept import Kept, NotKept, TrialId
-from holdfast.scheduler.nodes.arranging import arrange, has_room, has_room_instead, serves
-from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.scheduler.nodes.cluster import Cluster, arrange, has_room, has_room_instead, serves
 from holdfast.schema import Stored
 from holdfast.trial.resources import Allocation, Amounts, PlacementGroupFactory
 

@@ -19,14 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.effects import Effect, Launch, Release, Suggest
-from holdfast.scheduler.nodes.arranging import (
+from holdfast.scheduler.nodes.cluster import (
+    Cluster,
     arrange,
     may_differ,
     may_fit,
     offer_text,
     resources_of,
 )
-from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement, WaitsFor
 from holdfast.scheduler.state import State
 from holdfast.trial.errors import OF_THE_PROCESS, Failure

@@ -22,7 +22,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.user_code import UserCode
 from holdfast.experiment.control.user_threads import Change, history, others_moved
 from holdfast.experiment.folder.shell import holdfast_command, resume_command
-from holdfast.experiment.machine.capacity_request import CapacityShare
+from holdfast.experiment.machine.fair_share import CapacityShare
 from holdfast.experiment.progress.scheduler_facts import takeover_fact
 from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.progress.wording import HeldNews, Retry, is_shown, retry_of

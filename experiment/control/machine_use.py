@@ -1,11 +1,12 @@
-"""How a run uses this machine: shared with experiments of other scripts, or not."""
+"""How a run uses this machine: shared with experiments of other scripts, or not; then a message
+names others that use it, too."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -13,17 +14,62 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder.settings import SHARE
-from holdfast.experiment.machine.capacity_request import CapacityShare
-from holdfast.experiment.machine.crowding import crowding
+from holdfast.experiment.machine.fair_share import CapacityShare, total_of
 from holdfast.experiment.machine.machine_share import MachineShare
 from holdfast.experiment.machine.members import FOLDER, MachineFolder, Member, Membership
 from holdfast.experiment.workers.shared_capacity import shared
+from holdfast.names import printable
 from holdfast.runtime.fleet.facts import detect_total
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.files import threads
 from holdfast.trial.errors import InvalidConfig, TuneError
+
+_LONGEST_NAME = 30
+
+
+def crowding(own: Member, others: Sequence[Member], found: Mapping[str, float]) -> str:
+    """At most two lines of a terminal that name another one if all of them together use more than
+    the machine has; "" if there is room for all, or if all take turns.
+
+    `found` is what the machine has unless a script's `init()` says otherwise.
+    """
+    outside = [one for one in others if not (own.shares and one.shares)]
+    if not outside:
+        return ""
+    everybody = [own, *others]
+    total = total_of([one.sharer(str(number)) for number, one in enumerate(everybody)])
+    for key, amount in total.items():
+        used = sum(one.uses.get(key, 0) for one in everybody)
+        if used > amount:
+            said = ""
+            if found.get(key, amount) != amount:
+                whose = "init's" if own.total.get(key) == amount else "from another script's init:"
+                said = f" ({whose} num_{key.lower()}s)"
+            return _text(own, outside, f"{used:g} {_plural(key, used)} of {amount:g}{said}")
+    return ""
+
+
+def _text(own: Member, outside: Sequence[Member], crowded: str) -> str:
+    first, more = outside[0], len(outside) - 1
+    name = printable(first.experiment)
+    name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    named = f"experiment '{name}' (process {first.pid})" if name else f"process {first.pid}"
+    which = "all scripts" if more else "both scripts"
+    if own.shares:
+        which = "those scripts" if more else "that script"
+    elif all(one.shares for one in outside):
+        which = "this script"
+    return (
+        f"{named} {f'and {more} more run' if more else 'runs'} here, too: together they use "
+        f"{crowded}. To take turns: HOLDFAST_SHARE=1 for {which}"
+    )
+
+
+def _plural(key: str, amount: float) -> str:
+    return f"{key}s" if key in ("CPU", "GPU") and amount != 1 else key
+
 
 _MANY = 1_000_000
 

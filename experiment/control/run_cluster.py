@@ -22,8 +22,13 @@ from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.folder.settings import SHARE
 from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.engines import PlannedEngine
-from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules, size_text
-from holdfast.experiment.nodes.storage_environ import of_storage
+from holdfast.experiment.nodes.packing import (
+    of_storage,
+    own_modules,
+    pack_folder,
+    pack_modules,
+    size_text,
+)
 from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.worker.objects import ObjectRef

@@ -1,4 +1,4 @@
-"""Decides which experiment takes what next of a machine that several share. Pure.
+"""Requests for a part of this machine, and which of them several experiments take next. Pure.
 
 Every experiment that shares the machine folds the same files to the same answer, and takes only
 what is its own in it. So no process decides for others.
@@ -12,14 +12,61 @@ what is its own in it. So no process decides for others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import units
 from holdfast.schema import Between, Count
-from holdfast.trial.resources import Amounts
+from holdfast.trial.resources import Allocation, Amounts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CapacityRequest:
+    """A request that waits. `granted` is called with the resources, in any thread."""
+
+    amounts: Mapping[str, float]
+    granted: Callable[[Allocation], None]
+
+
+class CapacityShare(Protocol):
+    """The resources of this machine that an experiment takes from, with others."""
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether the machine has GPUs."""
+        ...
+
+    def take(
+        self, amounts: Mapping[str, float], granted: Callable[[Allocation], None]
+    ) -> Allocation | CapacityRequest:
+        """The resources, now held; or the request, which `granted` answers later."""
+        ...
+
+    def has_room(self, amounts: Mapping[str, float]) -> bool:
+        """Whether these resources are free now."""
+        ...
+
+    @property
+    def keeps_idle(self) -> bool:
+        """Whether a worker that no trial needs at the moment may keep its resources."""
+        ...
+
+    def yields(self) -> bool:
+        """Whether an idle worker should end, because another experiment has less and waits."""
+        ...
+
+    def give_back(self, allocation: Allocation) -> None: ...
+
+    def cancel(self, waiting: CapacityRequest) -> bool:
+        """Withdraw a request. Returns False if it has been, or is being, granted."""
+        ...
+
+    def waits_text(self, wanted: Allocation) -> str:
+        """The message about a request that waits; "" for none."""
+        ...
+
 
 _WHOLE = units(1)
 Monotonic = Annotated[float, Between(0, 1e15)]

@@ -16,8 +16,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.machine.capacity_request import CapacityRequest
-from holdfast.experiment.machine.fair_share import Claim, Due, Sharer, Wish, due, has_room, yields
+from holdfast.experiment.machine.fair_share import (
+    CapacityRequest,
+    Claim,
+    Due,
+    Sharer,
+    Wish,
+    due,
+    has_room,
+    yields,
+)
 from holdfast.experiment.machine.members import MachineFolder, Member, Membership, Seen
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import Allocation

@@ -22,7 +22,7 @@ from holdfast.experiment.nodes.cluster_config import (
     span_of,
     words_of,
 )
-from holdfast.experiment.nodes.storage_environ import without_storage
+from holdfast.experiment.nodes.packing import without_storage
 from holdfast.runtime.engines.engine import Engine, EngineFailed, NodeKind, Offer
 from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.errors import InvalidConfig

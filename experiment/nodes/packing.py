@@ -21,6 +21,17 @@ from holdfast.dataclass import dataclass
 from holdfast.names import listed
 from holdfast.trial.errors import InvalidConfig
 
+_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "GCS_", "FSSPEC_", "RAY_STORAGE")
+
+
+def of_storage(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in environ.items() if name.startswith(_PREFIXES)}
+
+
+def without_storage(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in environ.items() if not name.startswith(_PREFIXES)}
+
+
 # Above it, a folder with data was probably given by mistake.
 MOST_BYTES = 512 << 20
 _BYTECODE = "__pycache__"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import ON_NODE
-from holdfast.experiment.nodes.storage_environ import of_storage
+from holdfast.experiment.nodes.packing import of_storage
 from holdfast.runtime.fleet.scratch import keep
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.process_exits import Watched

@@ -57,8 +57,7 @@ from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.nodes.arranging import may_fit, offer_text
-from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.scheduler.nodes.cluster import Cluster, may_fit, offer_text
 from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_of
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.resuming import has_work, kept_ahead, written

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.machine.capacity_request import CapacityRequest, CapacityShare
+from holdfast.experiment.machine.fair_share import CapacityRequest, CapacityShare
 from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine
 from holdfast.experiment.workers.actor import TrialActor

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from weakref import WeakValueDictionary
 
-from holdfast.experiment.machine.capacity_request import CapacityRequest
+from holdfast.experiment.machine.fair_share import CapacityRequest
 from holdfast.scheduler.capacity import Capacity
 from holdfast.trial.resources import Allocation
 

@@ -1,6 +1,6 @@
 """Runs one agent on a machine of a cluster, as a child of a worker of Dask or Ray.
 
-The worker imports this module, so it imports little, and nothing of Dask or Ray.
+The worker imports this module, so it imports little, and Dask only where a worker of Dask calls.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
 
 from holdfast.names import printable
 from holdfast.runtime import process_control
 from holdfast.runtime.engines import bound, started
+from holdfast.runtime.interpreter import LIMITS
 from holdfast.runtime.launcher import describe_code
+from holdfast.text.errors import named
 
 AGENT = "holdfast.agent"
 _CHUNK_BYTES = 1 << 16
@@ -194,3 +198,96 @@ class Jobs:
 
 
 JOBS = Jobs()
+
+
+def run_in_dask(ticket: str, invitation: BytesIO, topic: str, agent: Mapping[str, Any]) -> str:
+    """Run an agent until it ends. Returns why it ended.
+
+    Its begin and its end are also events on `topic`, because a task's result is lost with the
+    client that asked for it. No error leaves this function: Dask would log its arguments.
+    """
+    import dask.config
+    from distributed import get_worker
+
+    nanny = dask.config.get("distributed.nanny.pre-spawn-environ", {})
+    environ = environ_in_dask(os.environ, nanny)
+    log = get_worker().log_event
+    try:
+        cause, worked = JOBS.run(
+            ticket,
+            lambda: AgentJob(
+                invitation.getvalue(),
+                lambda: log(topic, ["began", ticket]),
+                environ=environ,
+                **agent,
+            ),
+        )
+    except Exception as error:  # the host is told
+        cause, worked = f"the agent cannot be started: {named(error)}", False
+    log(topic, ["ended", ticket, cause, worked])
+    return cause
+
+
+def end_in_dask(ticket: str, why: str, grace_s: float) -> None:
+    """End an agent of this worker."""
+    JOBS.end(ticket, why, grace_s)
+
+
+def environ_in_dask(environ: Mapping[str, str], nanny: Mapping[str, object]) -> dict[str, str]:
+    """The environment for an agent: without the limits of threads that Dask's nanny sets for its
+    workers, where many tasks share the cores."""
+    set_by_nanny = {name: str(nanny[name]) for name in LIMITS if name in nanny}
+    return {name: value for name, value in environ.items() if set_by_nanny.get(name) != value}
+
+
+_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+class RayAgent:
+    """One agent. Its methods run in threads of the actor.
+
+    The invitation comes with a call, because Ray keeps the arguments of constructors.
+    """
+
+    def __init__(self) -> None:
+        self._jobs = Jobs()
+        self._begun = threading.Event()
+
+    def run(
+        self, ticket: str, invitation: bytes, agent: Mapping[str, Any], has_gpus: bool
+    ) -> Ending:
+        """Run the agent until it ends. `has_gpus`: Ray has assigned GPUs to this actor."""
+        environ = environ_in_ray(os.environ, started_with(), has_gpus=has_gpus)
+        return self._jobs.run(
+            ticket, lambda: AgentJob(invitation, self._begun.set, environ=environ, **agent)
+        )
+
+    def begun(self, within_s: float) -> bool:
+        """Wait until the agent has begun."""
+        return self._begun.wait(within_s)
+
+    def end(self, ticket: str, why: str, grace_s: float) -> None:
+        self._jobs.end(ticket, why, grace_s)
+
+
+def started_with() -> dict[str, str] | None:
+    """The environment that this process was started with; None if the system does not tell."""
+    try:
+        data = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return None
+    pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if entry)
+    return {name: value for name, _, value in pairs}
+
+
+def environ_in_ray(
+    environ: Mapping[str, str], before: Mapping[str, str] | None, *, has_gpus: bool
+) -> dict[str, str]:
+    """The environment for an agent: without the limits that Ray has set in this process because
+    the actor asks for no CPU, and for no GPU (Ray before 2.6x hides the GPUs of the node then)."""
+    made = dict(environ)
+    if before is not None:
+        for name in LIMITS if has_gpus else (*LIMITS, *_GPUS):
+            made.pop(name, None)
+            made |= {name: before[name]} if name in before else {}
+    return made

@@ -18,10 +18,11 @@ from holdfast.runtime.transport import Channel
 from holdfast.text.errors import named
 
 # The scheduler unpickles the task, too, and need not have holdfast: so the task is `eval`.
-_RUN = "__import__('holdfast.runtime.engines.dask_job', fromlist=['run']).run"
+_RUN = "__import__('holdfast.runtime.engines.agent_job', fromlist=['run_in_dask']).run_in_dask"
 _RUN += "(ticket, invitation, topic, agent)"
 _END = (
-    "__import__('holdfast.runtime.engines.dask_job', fromlist=['end']).end(ticket, why, grace_s)"
+    "__import__('holdfast.runtime.engines.agent_job', fromlist=['end_in_dask'])"
+    ".end_in_dask(ticket, why, grace_s)"
 )
 # Workers change without an event, as when one is paused for its memory, and a lost connection is
 # none, either.

@@ -17,7 +17,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -178,110 +178,38 @@ def _invited(table: Mapping[str, Any]) -> Invited:
             raise WireError("not an invitation: it has no ticket")
 
 
-Admit = Callable[[Link, Ticket, Hello], None]
-
-
-class Greeting:
-    """Waits for the hello of each new connection, and checks its ticket."""
-
-    def __init__(
-        self,
-        tickets: Tickets,
-        admit: Admit,
-        *,
-        tasks: TaskScope,
-        turned_away: Callable[[Link, str], None],
-    ) -> None:
-        """`admit` gets the link of an agent that has shown its ticket, and takes it over.
-        `turned_away` is called with any other, and why; "" if the other end closed it."""
-        self._tickets = tickets
-        self._admit = admit
-        self._tasks = tasks
-        self._turned_away = turned_away
-        self.pending: set[Link] = set()
-        # Called when a pending connection is one no more.
-        self.on_room: Callable[[], None] = lambda: None
-
-    def receive(self, link: Link, within_s: float, ticket: str = "") -> None:
-        """Wait for the hello; over a pipe, `ticket` is known already."""
-        self.pending.add(link)
-        link.begin(partial(self._on_hello, link, ticket), partial(self._on_closed, link))
-        self._tasks.later(within_s, self._on_late, link, within_s)
-
-    def expect_certificate(self, link: Link, within_s: float) -> None:
-        """End a connection over TLS that shows no certificate within this time. Whoever has none
-        takes the place of an agent for a short time only."""
-        self._tasks.later(within_s, self._on_nameless, link, within_s)
-
-    def close(self) -> None:
-        for link in list(self.pending):
-            link.close()
-        self.pending.clear()
-
-    def _on_hello(self, link: Link, ticket_name: str, message: Message) -> None:
-        hello = read_hello(message)
-        # Over TLS, the certificate is of one ticket, too.
-        expected = link.codec.peer if isinstance(link.codec, TlsCodec) else ticket_name
-        if hello.ticket != expected:
-            raise WireError(f"its ticket {shown(hello.ticket)} is not its own")
-        ticket = self._tickets.redeem(hello.ticket, hello.token)
-        if ticket is None:
-            raise WireError("its ticket is unknown, or was used before")
-        self._forget(link)
-        self._admit(link, ticket, hello)
-
-    def _on_closed(self, link: Link, reason: str) -> None:
-        self._forget(link)
-        self._turned_away(link, reason)
-
-    def _on_late(self, link: Link, within_s: float) -> None:
-        if link in self.pending:
-            link.drain()
-            if link in self.pending:
-                link.fail(f"it did not introduce itself within {within_s:g} s")
-
-    def _on_nameless(self, link: Link, within_s: float) -> None:
-        assert isinstance(link.codec, TlsCodec)
-        if link in self.pending and not link.codec.peer:
-            link.drain()
-            if link in self.pending and not link.codec.peer:
-                link.fail(f"it showed no certificate within {within_s:g} s")
-
-    def _forget(self, link: Link) -> None:
-        self.pending.discard(link)
-        self.on_room()
-
-
 _BACKLOG = 1024
-# So many are accepted in one turn of the loop.
+# Connections that are accepted in one turn of the loop.
 _PER_TURN = 16
 # The pause after the process has run out of descriptors.
 _ACCEPT_PAUSE_S = 1.0
+# How long a refused agent may take to read why.
+_READ_S = 5.0
 
 
-class Door:
+class Port:
     """Accepts connections while fewer than `most_pending` are pending; the kernel queues the
     others."""
 
     def __init__(
         self,
-        greeting: Greeting,
         settings: FleetSettings,
-        context: ssl.SSLContext,
+        pending: Collection[Link],
+        on_connected: Callable[[socket.socket, str], None],
         tasks: TaskScope,
     ) -> None:
-        """Raises OSError if the address is not one of this machine's."""
-        self._greeting = greeting
-        self._settings = settings
-        self._context = context
+        """`on_connected` gets each connection and the address of its other end. Raises OSError if
+        the settings' address is not one of this machine's."""
+        self._most_pending = settings.most_pending
+        self._pending = pending
+        self._on_connected = on_connected
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._socket = _listen(settings.address)
         self._is_accepting = False
-        self.port: int = self._socket.getsockname()[1]
-        greeting.on_room = self._accept_more
+        self.number: int = self._socket.getsockname()[1]
         close_in_children(self)
-        self._accept_more()
+        self.accept_more()
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
@@ -293,9 +221,9 @@ class Door:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._greeting.pending) >= self._settings.most_pending
+        return len(self._pending) >= self._most_pending
 
-    def _accept_more(self) -> None:
+    def accept_more(self) -> None:
         if not self._is_accepting and not self._is_full and self._socket.fileno() >= 0:
             self._is_accepting = True
             self._loop.add_reader(self._socket.fileno(), self._accept)
@@ -309,22 +237,15 @@ class Door:
         try:
             for _ in range(_PER_TURN):
                 if not self._is_full:
-                    self._receive(*self._socket.accept())
+                    sock, peer = self._socket.accept()
+                    self._on_connected(sock, peer[0])
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError:  # no descriptor is free
-            self._tasks.later(_ACCEPT_PAUSE_S, self._accept_more)
+            self._tasks.later(_ACCEPT_PAUSE_S, self.accept_more)
             self._stop()
         if self._is_full:
             self._stop()
-
-    def _receive(self, sock: socket.socket, peer: tuple[str, int]) -> None:
-        no_delay(sock)
-        fd = sock.detach()
-        codec = TlsCodec(self._context, is_server=True)
-        link = Link(fd, fd, codec, largest=LARGEST_BEFORE_HELLO, name=peer[0])
-        self._greeting.receive(link, self._settings.hello_s)
-        self._greeting.expect_certificate(link, self._settings.certificate_s)
 
 
 def no_delay(sock: socket.socket) -> None:
@@ -346,12 +267,8 @@ def _listen(address: str) -> socket.socket:
     return sock
 
 
-# How long a refused agent may take to read why.
-_READ_S = 5.0
-
-
 class Admission:
-    """Everything about an agent before it is a node."""
+    """Invites agents, and waits for the hello of each new connection, which shows its ticket."""
 
     def __init__(
         self,
@@ -362,7 +279,8 @@ class Admission:
         refused: Callable[[Ticket, str], None],
         tell: Callable[[str], None],
     ) -> None:
-        """`refused` gets the ticket of an agent that cannot be a node, and why."""
+        """`admitted` gets the link of an agent that can be a node, and takes it over. `refused`
+        gets the ticket of one that cannot, and why."""
         self.tickets = Tickets()
         # How many connections have shown no ticket.
         self.turned_away = 0
@@ -371,10 +289,8 @@ class Admission:
         self._admitted = admitted
         self._refused = refused
         self._tell = tell
-        self._door: Door | None = None
-        self._greeting = Greeting(
-            self.tickets, self._check, tasks=tasks, turned_away=self._turn_away
-        )
+        self._pending: set[Link] = set()
+        self._port: Port | None = None
 
     def invite(self, kind: str, *, over_pipe: bool) -> Invitation:
         """Raises EngineFailed if the port cannot be opened, or `cryptography` is missing."""
@@ -385,7 +301,7 @@ class Admission:
                 ticket=ticket.name,
                 token=token,
                 address=self._settings.address,
-                port=self._opened_door.port,
+                port=self._opened_port.number,
                 credentials=self._authority.agent(ticket.name),
             )
         return Invitation(ticket=ticket.name, secret=encode_invitation(invited))
@@ -396,16 +312,17 @@ class Admission:
             for fd in (pipe.reads, pipe.writes):
                 os.close(fd)
             return
-        link = Link(
-            pipe.reads, pipe.writes, ControllerPipeCodec(), largest=LARGEST_BEFORE_HELLO, name=name
-        )
-        self._greeting.receive(link, self._settings.pipe_hello_s, name)
+        codec = ControllerPipeCodec()
+        link = Link(pipe.reads, pipe.writes, codec, largest=LARGEST_BEFORE_HELLO, name=name)
+        self._await_hello(link, self._settings.pipe_hello_s, name)
 
     def close(self) -> None:
         """Admit no more agents."""
-        if self._door is not None:
-            self._door.close()
-        self._greeting.close()
+        if self._port is not None:
+            self._port.close()
+        for link in list(self._pending):
+            link.close()
+        self._pending.clear()
         for name in list(self.tickets.open):
             self.tickets.withdraw(name)
 
@@ -421,21 +338,66 @@ class Admission:
         return Authority()
 
     @property
-    def _opened_door(self) -> Door:
-        if self._door is None:
+    def _opened_port(self) -> Port:
+        if self._port is None:
             context = tls_context(self._authority.controller(), is_server=True)
+            on_connected = partial(self._on_connected, context)
             try:
-                self._door = Door(self._greeting, self._settings, context, self._tasks)
+                self._port = Port(self._settings, self._pending, on_connected, self._tasks)
             except OSError as error:
                 raise EngineFailed(
                     f"Agents cannot connect to this machine: its address "
                     f"{self._settings.address} cannot be used: {error}"
                 ) from error
-        return self._door
+        return self._port
 
-    def _check(self, link: Link, ticket: Ticket, hello: Hello) -> None:
-        problem = refusal(hello)
-        if not problem:
+    def _on_connected(self, context: ssl.SSLContext, sock: socket.socket, peer: str) -> None:
+        no_delay(sock)
+        fd, within_s = sock.detach(), self._settings.certificate_s
+        codec = TlsCodec(context, is_server=True)
+        link = Link(fd, fd, codec, largest=LARGEST_BEFORE_HELLO, name=peer)
+        self._await_hello(link, self._settings.hello_s)
+        # Whoever has no certificate takes the place of an agent for a short time only.
+        self._fail_if(
+            lambda: link in self._pending and not codec.peer,
+            link,
+            within_s,
+            f"it showed no certificate within {within_s:g} s",
+        )
+
+    def _await_hello(self, link: Link, within_s: float, ticket: str = "") -> None:
+        """Over a pipe, `ticket` is known already."""
+        self._pending.add(link)
+        link.begin(partial(self._on_hello, link, ticket), partial(self._on_closed, link))
+        self._fail_if(
+            lambda: link in self._pending,
+            link,
+            within_s,
+            f"it did not introduce itself within {within_s:g} s",
+        )
+
+    def _fail_if(self, is_late: Callable[[], bool], link: Link, within_s: float, why: str) -> None:
+        """End the connection if it is late then, also after what has arrived was read."""
+
+        def judge() -> None:
+            if is_late():
+                link.drain()
+                if is_late():
+                    link.fail(why)
+
+        self._tasks.later(within_s, judge)
+
+    def _on_hello(self, link: Link, ticket_name: str, message: Message) -> None:
+        hello = read_hello(message)
+        # Over TLS, the certificate is of one ticket, too.
+        expected = link.codec.peer if isinstance(link.codec, TlsCodec) else ticket_name
+        if hello.ticket != expected:
+            raise WireError(f"its ticket {shown(hello.ticket)} is not its own")
+        ticket = self.tickets.redeem(hello.ticket, hello.token)
+        if ticket is None:
+            raise WireError("its ticket is unknown, or was used before")
+        self._forget(link)
+        if not (problem := refusal(hello)):
             self._admitted(link, ticket, hello)
             return
         link.hand_over(lambda _: None, lambda _: None)
@@ -444,23 +406,26 @@ class Admission:
         self._tasks.later(_READ_S, link.close)
         self._refused(ticket, problem)
 
-    def _turn_away(self, link: Link, reason: str) -> None:
+    def _forget(self, link: Link) -> None:
+        self._pending.discard(link)
+        if self._port is not None:
+            self._port.accept_more()
+
+    def _on_closed(self, link: Link, reason: str) -> None:
+        """A connection has shown no ticket; the reason is "" if the other end closed it."""
+        self._forget(link)
         self.turned_away += 1
         if isinstance(link.codec, ControllerPipeCodec):
-            self._miss(link.name, reason)
+            # If the agent has closed its pipe itself, its job ends, and the engine says how.
+            ticket = self.tickets.withdraw(link.name) if reason else None
+            if ticket is not None:
+                self._refused(ticket, f"an agent could not be reached over its pipe: {reason}")
         elif self.turned_away == 1:
             reason = reason or "it closed the connection before its hello"
             self._tell(
                 f"A connection from {link.name} to the port of this run is not an agent's: "
                 f"{reason}. It reached nothing. More of them are not shown"
             )
-
-    def _miss(self, name: str, reason: str) -> None:
-        """An agent was not reached over its pipe. If it has closed the pipe itself, its job ends,
-        and the engine says how."""
-        ticket = self.tickets.withdraw(name) if reason else None
-        if ticket is not None:
-            self._refused(ticket, f"an agent could not be reached over its pipe: {reason}")
 
 
 def refusal(hello: Hello) -> str:

@@ -1,5 +1,5 @@
 """The nodes of a cluster: what is free on each, and where the bundles of a trial go.
 
-Start reading at `cluster.py`; `arranging.py` chooses the nodes of a trial, and says if its request
-can ever be met.
+`cluster.py` counts what is free, chooses the nodes of a trial, and says if its request can ever be
+met.
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.nodes.arranging import serves
+from holdfast.scheduler.nodes.cluster import serves
 from holdfast.scheduler.placement import WaitsFor
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status, Trial

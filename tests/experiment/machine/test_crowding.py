@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.experiment.machine import crowding as message
+from holdfast.experiment.control import machine_use as message
 from holdfast.experiment.machine.members import Member
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.machine.capacity_request import CapacityRequest
+from holdfast.experiment.machine.fair_share import CapacityRequest
 from holdfast.experiment.machine.machine_share import MachineShare
 from holdfast.experiment.machine.members import MachineFolder, Member, Membership, is_locked
 from holdfast.trial.errors import InvalidConfig

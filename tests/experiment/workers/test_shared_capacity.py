@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.experiment.machine.capacity_request import CapacityRequest
+from holdfast.experiment.machine.fair_share import CapacityRequest
 from holdfast.experiment.workers.shared_capacity import SharedCapacity, shared
 from holdfast.trial.resources import Allocation
 

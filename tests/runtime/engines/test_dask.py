@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from holdfast.runtime.engines.agent_job import environ_in_dask
 from holdfast.runtime.engines.client_engine import DaskEngine
 from holdfast.runtime.engines.client_side import refusal, remedy
-from holdfast.runtime.engines.dask_job import own_environ
 from holdfast.runtime.engines.engine import EngineFailed
 from tests.rig.nodes.engine_host import fake_host
 
@@ -69,5 +69,5 @@ def test_addresses_clients_and_cluster_objects_are_taken(cluster: object) -> Non
 def test_an_agent_is_not_limited_by_what_the_nanny_sets_for_its_worker() -> None:
     nanny = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "MALLOC_TRIM_THRESHOLD_": 65536}
     environ = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "4", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    found = own_environ(environ, nanny)
+    found = environ_in_dask(environ, nanny)
     assert found == {"MKL_NUM_THREADS": "4", "MALLOC_TRIM_THRESHOLD_": "65536"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.engines import ray_client
+from holdfast.runtime.engines.agent_job import environ_in_ray
 from holdfast.runtime.engines.client_engine import RayEngine, ray_refusal
 from holdfast.runtime.engines.engine import EngineFailed
 from holdfast.runtime.engines.ray_client import can_run, label, seconds_left
@@ -68,7 +68,7 @@ def test_a_node_that_is_drained_has_until_its_deadline() -> None:
 
 def test_an_agent_is_not_limited_by_what_ray_sets_for_its_actor() -> None:
     now = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "RAY_JOB_ID": "1"}
-    own = ray_client.own_environ
+    own = environ_in_ray
     assert own(now, {}, has_gpus=False) == {"RAY_JOB_ID": "1"}
     before = {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "2,3", "PATH": "/bin"}
     found = own(now, before, has_gpus=False)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.scheduler.nodes.arranging import arrange, has_room, has_room_instead, serves
-from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.scheduler.nodes.cluster import Cluster, arrange, has_room, has_room_instead, serves
 from holdfast.trial.resources import STRATEGIES, NodeKind, Place, PlacementGroupFactory
 
 Amounts = dict[str, float]
