@@ -160,7 +160,7 @@ class Upload:
                     small[key] = self.directory / name
                 else:
                     tasks.create_task(self._bring(key, name, fact))
-            tasks.create_task(self.storage.upload_small(small, self._note_done))
+            tasks.create_task(self._bring_small(small))
 
     async def _bring(self, key: str, name: str, fact: FileFact) -> None:
         if await self._try_to_copy(key, name, fact):
@@ -168,11 +168,21 @@ class Upload:
         try:
             stored = await self.storage.upload_new(key, self.directory / name)
         except AlreadyStored as error:
-            await self.storage.check(at_once=True)
-            # A retry finds the object there, and whose it is.
-            cause = "a suspended older run has uploaded it meanwhile"
-            raise StorageUnavailable("upload", key, cause) from error
+            raise await self._taken(key) from error
         self._note_done(key, stored)
+
+    async def _bring_small(self, files: Mapping[str, Path]) -> None:
+        try:
+            await self.storage.upload_small(files, self._note_done)
+        except AlreadyStored as error:
+            raise await self._taken(self.folder) from error
+
+    async def _taken(self, key: str) -> StorageUnavailable:
+        """The error for a file that is there already: a retry finds out whose it is. Raises
+        ClaimLost."""
+        await self.storage.check(at_once=True)
+        cause = "a suspended older run has uploaded it meanwhile"
+        return StorageUnavailable("upload", key, cause)
 
     def _note_done(self, key: str, stored: PutResult) -> None:
         """Note an uploaded file; uploading it again after a failure is not progress."""

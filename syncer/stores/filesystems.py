@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.syncer.errors import (
+    AlreadyStored,
     InvalidLocation,
     NotStored,
     StorageBusy,
@@ -26,11 +27,18 @@ _FSSPEC_DISKS = frozenset({"file", "local", "sftp", "ssh", "smb"})
 # fsspec's filesystems whose `rmdir` refuses a folder that is not empty. ArrowFSWrapper, which may
 # also have the protocol "local", removes the content, and s3fs the bucket.
 _CAREFUL = frozenset({"local.LocalFileSystem", "sftp.SFTPFileSystem", "smb.SMBFileSystem"})
+# The arguments of s3fs that a URI can express, or that do not affect the place.
+_S3FS = frozenset(
+    {"key", "secret", "token", "anon", "endpoint_url", "client_kwargs"}
+    | {"use_listings_cache", "listings_expiry_time", "default_fill_cache"}
+)
+_CLIENT = frozenset({"endpoint_url", "region_name"})
 # Errors are recognized by their text, because each driver has its own types.
 _NO_ACCESS = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
     r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
 )
+_EXISTS = re.compile(r"PreconditionFailed|ConditionNotMet|BlobAlreadyExists|\b412\b")
 _BUSY = re.compile(r"SLOW_DOWN|SlowDown|ServiceUnavailable|Throttl|\b(429|502|503|504)\b")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|[Bb]ucket .*(does not|doesn't) exist")
 _CHECK_CREDENTIALS = "Check the credentials and that they may read, write, list and delete there"
@@ -98,6 +106,32 @@ def protocols(filesystem: Any) -> frozenset[str]:
     return frozenset([names] if isinstance(names, str) else names)
 
 
+def s3_options_of(filesystem: Any, path: str) -> dict[str, str] | None:
+    """The options of an S3 URI that describes the same place as an s3fs filesystem, without its
+    credentials; None if no URI does, or the filesystem is another one."""
+    kind = type(filesystem)
+    if f"{kind.__module__}.{kind.__qualname__}" != "s3fs.core.S3FileSystem":
+        return None
+    given = {
+        name: value for name, value in filesystem.storage_options.items() if value is not None
+    }
+    client = given.get("client_kwargs", {})
+    is_access_point = path.startswith("arn:")
+    if (
+        filesystem.storage_args
+        or is_access_point
+        or given.keys() - _S3FS
+        or client.keys() - _CLIENT
+    ):
+        return None
+    options = {
+        "endpoint_override": given.get("endpoint_url") or client.get("endpoint_url"),
+        "region": client.get("region_name"),
+        "anonymous": "true" if given.get("anon") else None,
+    }
+    return {name: value for name, value in options.items() if value}
+
+
 def renames_cheaply(filesystem: Any) -> bool:
     """Whether a rename within this pyarrow filesystem is one cheap step."""
     wrapped = wrapped_fsspec(filesystem)
@@ -133,6 +167,8 @@ def translated(error: Exception, operation: str, where: str) -> StorageError:
         return StorageUnavailable(operation, where, "no answer within the deadline")
     if _NO_BUCKET.search(text):
         return StorageRefused(operation, where, text, "Create the bucket, or correct its name")
+    if isinstance(error, FileExistsError) or _EXISTS.search(text):
+        return AlreadyStored(operation, where, "there is such an object already")
     if isinstance(error, FileNotFoundError):
         return NotStored(operation, where, text)
     if isinstance(error, PermissionError) or _NO_ACCESS.search(text):

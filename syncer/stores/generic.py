@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,8 +70,6 @@ _SHORTER = "the file became shorter while it was read"
 class ArrowStore(PutsAtOnce):
     """Objects below `root` in a pyarrow filesystem."""
 
-    conditional_puts = False
-
     def __init__(self, filesystem: Any, root: str, *, where: str = "") -> None:
         self._fs, path = without_prefix(filesystem, root)
         self._root = path.rstrip("/")
@@ -83,6 +82,10 @@ class ArrowStore(PutsAtOnce):
         self._folder_attempts = FOLDER_ATTEMPTS if self.has_folders else 1
         self._slots = asyncio.Semaphore(_THREADS)
         self._abandoned = AbandonedChanges()
+
+    @property
+    def conditional_puts(self) -> bool | None:
+        return False
 
     async def put(
         self,
@@ -412,12 +415,50 @@ class FsspecStore(ArrowStore):
 
     batch_bytes = _SMALL_BYTES
 
+    def __init__(self, filesystem: Any, root: str, *, where: str = "") -> None:
+        super().__init__(filesystem, root, where=where)
+        # fsspec's way to put a new object, which s3fs has (`If-None-Match`), and gcsfs.
+        has_mode = "mode" in signature(self._fsspec._pipe_file).parameters
+        self._refuses_existing: bool | None = None if has_mode else False
+
+    @property
+    def conditional_puts(self) -> bool | None:
+        return self._refuses_existing
+
+    async def put(
+        self,
+        key: str,
+        source: bytes | Path,
+        *,
+        create_only: bool = False,
+        resumable: bool = False,
+    ) -> PutResult:
+        """A large object is streamed. With `create_only`, the store only looks before that."""
+        data = None
+        if create_only and self._refuses_existing is not False:
+            data = await self._whole(check_key(key), source)
+        if data is None:
+            return await super().put(key, source, create_only=create_only)
+        if self._refuses_existing is None and await self.head(key) is not None:
+            raise AlreadyStored("put", self._shown(key), "there is such an object already")
+        stored = await self._put_bytes(key, data, create_only=True)
+        if self._refuses_existing is None:
+            try:  # put it again to find out whether the filesystem refuses that
+                await self._put_bytes(key, data, create_only=True)
+                self._refuses_existing = False
+            except AlreadyStored:
+                self._refuses_existing = True
+            except StorageError:  # the object is stored; the next put will ask again
+                pass
+        return stored
+
     async def put_batch(
         self,
         sources: Mapping[str, Path],
         *,
         for_s: float,
         stored: Callable[[str, PutResult], None],
+        create_only: bool = False,
     ) -> None:
         """Read all files in one thread call and put them in one coroutine on the filesystem's
         loop. With single files, changes of threads took a fifth of the time for 1,000 files."""
@@ -439,7 +480,7 @@ class FsspecStore(ArrowStore):
             await self._change_there(
                 "put",
                 waiting,
-                lambda ended: self._put_each(contents, for_s, answered, ended),
+                lambda ended: self._put_each(contents, for_s, answered, ended, create_only),
                 deadline_s,
             )
         except StorageError as error:
@@ -457,14 +498,20 @@ class FsspecStore(ArrowStore):
 
     async def _put(self, key: str, source: bytes | Path) -> PutResult:
         data = await self._whole(key, source)
-        if data is None:
-            return await super()._put(key, source)
+        return await (
+            super()._put(key, source)
+            if data is None
+            else self._put_bytes(key, data, create_only=False)
+        )
+
+    async def _put_bytes(self, key: str, data: bytes, *, create_only: bool) -> PutResult:
         contents, proved = [(self._path(key), data)], list[bool]()
         await self._change_there(
             "put",
             [key],
-            lambda ended: self._put_each(contents, 0.0, proved.append, ended),
+            lambda ended: self._put_each(contents, 0.0, proved.append, ended, create_only),
             allowance_s(len(data)),
+            may_replace=not create_only,
         )
         if proved == [True]:
             return PutResult(size=len(data))
@@ -507,10 +554,13 @@ class FsspecStore(ArrowStore):
         keys: Sequence[str],
         perform: Callable[[Callable[[], None]], Awaitable[R]],
         deadline_s: float,
+        *,
+        may_replace: bool = True,
     ) -> R:
         """Like `_change`, on the filesystem's own loop. `perform` must call its argument when the
-        change has ended, and may remove keys that are done; an error names the first one left."""
-        all_keys, first = frozenset(keys), keys[0]
+        change has ended, and may remove keys that are done; an error names the first one left.
+        A change that can replace no object (not `may_replace`) cannot overtake a later one."""
+        all_keys, first = frozenset(keys if may_replace else ()), keys[0]
         for key in keys:
             self._abandoned.check(operation, key, self._shown(key))
         try:
@@ -526,6 +576,7 @@ class FsspecStore(ArrowStore):
         for_s: float,
         answered: Callable[[bool], None],
         ended: Callable[[], None],
+        create_only: bool = False,
     ) -> None:
         """Put the objects one after the other; after `for_s` none but the first is begun.
 
@@ -535,11 +586,11 @@ class FsspecStore(ArrowStore):
         """
 
         async def put_all() -> None:
-            until = time.monotonic() + for_s
+            until, mode = time.monotonic() + for_s, {"mode": "create"} if create_only else {}
             for number, (path, data) in enumerate(contents):
                 if number and time.monotonic() >= until:
                     return
-                answered(_proves(await self._fsspec._pipe_file(path, data), data))
+                answered(_proves(await self._fsspec._pipe_file(path, data, **mode), data))
 
         await self._on_its_loop(put_all, ended)
 

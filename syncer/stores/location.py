@@ -24,10 +24,10 @@ from holdfast.syncer.stores.filesystems import (
     as_arrow,
     is_this_machines,
     protocols,
+    s3_options_of,
     without_prefix,
     wrapped_fsspec,
 )
-from holdfast.syncer.stores.plain_s3fs import plain_s3_options
 
 if TYPE_CHECKING:
     from holdfast.syncer.stores.store import Store
@@ -353,7 +353,7 @@ class Location:
         filesystem, path = without_prefix(*self.arrow())
         if is_this_machines(filesystem):
             return os.path.abspath(path)
-        options = plain_s3_options(wrapped_fsspec(filesystem), path)
+        options = s3_options_of(wrapped_fsspec(filesystem), path)
         return None if options is None else s3_uri(path.strip("/"), options)
 
     @property
@@ -387,8 +387,6 @@ class Location:
         filesystem, path = without_prefix(*self.arrow())
         if is_this_machines(filesystem):
             return _local_store(path)
-        if (options := plain_s3_options(wrapped_fsspec(filesystem), path)) is not None:
-            return _s3_store(path, options, where=self.public)
         return store_over(filesystem, path, where=self.public)
 
     def child(self, name: str) -> Location:

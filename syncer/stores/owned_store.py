@@ -293,16 +293,14 @@ class OwnedStore:
     def small_bytes(self) -> int:
         """The largest file for `upload_small`; -1 if the store has no batches."""
         store = self._store
-        if self.conditional_puts or not isinstance(store, PutsBatches):
-            return -1
-        return store.batch_bytes
+        return store.batch_bytes if isinstance(store, PutsBatches) else -1
 
     async def upload_small(
         self, sources: Mapping[str, Path], stored: Callable[[str, PutResult], None]
     ) -> None:
         """Put small files that are never replaced; `stored` is called for each that is stored.
 
-        Raises ClaimLost.
+        Raises AlreadyStored, ClaimLost.
         """
         # A few files are distributed over all slots; many files, in short batches.
         count = max(min(len(sources), self._parallel), -(-len(sources) // _BATCH))
@@ -325,7 +323,12 @@ class OwnedStore:
             async with self._slots:
                 await self.check()
                 self._unfinished -= sources.keys()
-                await store.put_batch(dict(sources), for_s=_LOOK_S, stored=note)
+                await store.put_batch(
+                    dict(sources),
+                    for_s=_LOOK_S,
+                    stored=note,
+                    create_only=bool(self.conditional_puts),
+                )
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         """Copy an object inside the storage. Raises ClaimLost, NotStored."""

@@ -164,6 +164,7 @@ class PutsBatches(Protocol):
         *,
         for_s: float,
         stored: Callable[[str, PutResult], None],
+        create_only: bool = False,
     ) -> None:
         """Put the files one after the other. After `for_s` no file but the first is begun.
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
-from holdfast.syncer.errors import NotStored, StorageUnavailable, innermost
+from holdfast.syncer.errors import AlreadyStored, NotStored, StorageUnavailable, innermost
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores import owned_store
 from holdfast.syncer.stores.location import Location
@@ -194,9 +195,11 @@ async def test_after_a_batch_that_was_given_up_no_put_of_its_files_overtakes_it(
     ends: list[Callable[[], None]] = []
     put_each = store._put_each
 
-    async def slow_to_end(contents: Any, for_s: float, answered: Any, ended: Any) -> None:
+    async def slow_to_end(
+        contents: Any, for_s: float, answered: Any, ended: Any, create_only: bool
+    ) -> None:
         ends.append(ended)
-        await put_each(contents, for_s, answered, lambda: None)
+        await put_each(contents, for_s, answered, lambda: None, create_only)
 
     monkeypatch.setattr(store, "_put_each", slow_to_end)
     sources = files(tmp_path, 3)
@@ -317,10 +320,9 @@ async def test_whoever_is_usurped_while_batches_go_ends_before_the_next_file(
 async def test_a_checkpoint_goes_in_batches_through_s3fs(tmp_path: Path, moto: S3Server) -> None:
     import s3fs
 
-    class Own(s3fs.S3FileSystem):  # type: ignore[misc]  # one of its own is not seen through
-        pass
-
-    filesystem = Own(key=moto.access_key, secret=moto.secret_key, endpoint_url=moto.endpoint)
+    filesystem = s3fs.S3FileSystem(
+        key=moto.access_key, secret=moto.secret_key, endpoint_url=moto.endpoint
+    )
     wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem))
     location = Location.resolve(f"bucket/batches/{tmp_path.name}", wrapped, {})
     store = location.open_store()
@@ -337,3 +339,47 @@ async def test_a_checkpoint_goes_in_batches_through_s3fs(tmp_path: Path, moto: S
     for name in ("0000", "0059"):
         assert await storage.read(f"{FOLDER}/{name}") == sources[name].read_bytes()
     await storage.close()
+
+
+@pytest.mark.server
+async def test_of_two_puts_of_a_new_object_through_s3fs_one_wins(
+    tmp_path: Path, moto: S3Server
+) -> None:
+    import s3fs
+
+    filesystem = s3fs.S3FileSystem(
+        key=moto.access_key, secret=moto.secret_key, endpoint_url=moto.endpoint
+    )
+    location = Location.resolve(f"bucket/once/{tmp_path.name}", filesystem, {})
+    store = location.open_store()
+    known = [store.conditional_puts]
+    await store.put("first", b"bytes", create_only=True)
+    assert [*known, store.conditional_puts] == [None, True]
+    with pytest.raises(AlreadyStored):
+        await store.put("first", b"other", create_only=True)
+    won: list[bytes] = []
+
+    async def put(data: bytes) -> None:
+        with suppress(AlreadyStored):
+            await location.open_store().put("raced", data, create_only=True)
+            won.append(data)
+
+    await asyncio.gather(*(put(b"%d" % number) for number in range(4)))
+    assert won == [await store.read("raced")]
+    assert isinstance(store, PutsBatches)
+    sources = files(tmp_path, 2)
+    await store.put("0001", b"of another run")
+    with pytest.raises(AlreadyStored, match="0001"):
+        await store.put_batch(sources, for_s=60, stored=lambda *_: None, create_only=True)
+    assert await store.read("0001") == b"of another run"
+    await store.close()
+
+
+async def test_where_fsspec_has_no_puts_of_new_objects_the_store_looks_first() -> None:
+    there = Coroutines()
+    store = there.store()
+    assert store.conditional_puts is False
+    await store.put("a", b"first", create_only=True)
+    with pytest.raises(AlreadyStored):
+        await store.put("a", b"second", create_only=True)
+    assert there.objects["bucket/a"] == b"first"

@@ -383,11 +383,7 @@ def test_a_uri_has_the_endpoint_and_no_credentials() -> None:
     assert place.uri == "s3://bucket/x?endpoint_override=http://localhost:9000"
 
 
-def test_a_users_filesystem_has_a_uri_if_one_says_as_much(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+def test_a_users_filesystem_has_a_uri_if_one_says_as_much(tmp_path: Path) -> None:
     subtree = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
     assert resolve("a b", subtree).uri == str(tmp_path / "a b")
     assert resolve(str(tmp_path), LocalFileSystem()).uri == str(tmp_path)
@@ -398,8 +394,11 @@ def test_a_users_filesystem_has_a_uri_if_one_says_as_much(
         skip_instance_cache=True,
     )
     assert resolve("bucket/a b", ours).uri == (
-        "s3://bucket/a%20b?region=us-east-1&endpoint_override=http://localhost:9000"
+        "s3://bucket/a%20b?endpoint_override=http://localhost:9000"
     )
+    more = s3fs.S3FileSystem(requester_pays=True, skip_instance_cache=True)
+    assert resolve("bucket/x", more).uri is None
+    assert resolve("arn:aws:s3:us-west-2:1:accesspoint/mine", ours).uri is None
     assert resolve("bucket/x", S3FileSystem(anonymous=True, region="us-east-1")).uri is None
     assert resolve("x", fsspec.filesystem("memory")).uri is None
     assert resolve("x", fsspec.filesystem("memory")).without_credentials().uri is None
