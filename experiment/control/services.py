@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.callbacks import thread
-from holdfast.experiment.callbacks.thread import CallbackThread, Tell
+from holdfast.experiment.callbacks.thread import CallbackThread, Tell, read_states, write_states
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.plan import RunPlan
@@ -413,7 +412,7 @@ def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:
 
     def keep_states(states: Mapping[str, Any]) -> None:
         try:
-            thread.write_states(plan.layout.callbacks, states)
+            write_states(plan.layout.callbacks, states)
         except (OSError, NotPicklable) as error:
             tell(f"the states of callbacks are not kept: {error}", "loss")
 
@@ -454,7 +453,7 @@ def _kept_states(plan: RunPlan, tell: Tell) -> dict[str, bytes]:
             tell("callbacks start without their states, which are pickled: trusted=False", "info")
         return {}
     try:
-        return thread.read_states(plan.layout.callbacks)
+        return read_states(plan.layout.callbacks)
     except (OSError, ValueError, KeyError) as error:
         tell(f"callbacks start without their states: {names.CALLBACKS}: {error}", "loss")
         return {}
