@@ -17,7 +17,7 @@ from holdfast.compat.advice import Assignable, explains_keywords, several_goals
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, plain_name, shown
 from holdfast.plain_numbers import is_count, is_number, made_of_numbers, plain_number
-from holdfast.schema import Limit, Stored, check_table, decode, truth
+from holdfast.schema import Checked, Limit, Stored, check_table, converter, wrong
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.metrics import MODES, Mode
 from holdfast.trial.stoppers import CombinedStopper, Stopper
@@ -674,94 +674,29 @@ PLANNED = "trials"
 SAID = "said"
 
 
-def checked_options(plain: Any) -> Mapping[str, Any]:
-    """Return `plain` if its known options have the types that a run writes. Ignores others.
-
-    Raises ValueError.
-    """
-    options: Mapping[str, Any] = check_table(plain, "options")
-    for name, value in options.items():
-        check = _CHECKS.get(name)
-        if check is not None:
-            check(name, value)
-    return options
-
-
-def check_log_names(value: object) -> None:
+def check_log_names(value: object, name: str = "log_to_file") -> None:
     """Raise ValueError unless `log_to_file` names one or two files inside the trial's folder."""
     if type(value) is bool:
         return
     several = value if isinstance(value, (list, tuple)) else [value]
     if len(several) not in (1, 2):
-        raise ValueError(f"log_to_file must be one name or two names, not {shown(value)}")
-    for name in several:
-        for part in inner_path(name, "log_to_file").split("/"):
-            plain_name(part, "log_to_file")
+        raise wrong(name, value, "one name or two names")
+    for one in several:
+        for part in inner_path(one, name).split("/"):
+            plain_name(part, name)
 
 
-def _sync(_: str, value: Any) -> None:
-    decode(SyncConfig, value)
-
-
-def _verbose(name: str, value: Any) -> None:
+def _verbose(value: Any, name: str) -> Any:
     if value not in (None, 0, 1, 2, 3):
-        raise ValueError(f"{name} must be 0 to 3, not {shown(value)}")
+        raise wrong(name, value, "0 to 3")
+    return value
 
 
-def _trainer(name: str, value: Any) -> None:
+def _class_name(value: Any, name: str) -> str:
     """Require an identifier: the name is printed in code that users paste."""
-    is_class = type(value) is str and (not value or value.isidentifier())
-    if not is_class:
-        raise ValueError(f"{name} must be the name of a class, not {shown(value)}")
-
-
-def _text(name: str, value: Any) -> None:
-    if value is not None and type(value) is not str:
-        raise ValueError(f"{name} must be text, not {shown(value)}")
-
-
-def _texts(name: str, value: Any) -> None:
-    if type(value) is not list or not all(type(item) is str for item in value):
-        raise ValueError(f"{name} must be a list of names, not {shown(value)}")
-
-
-def _table_of_texts(name: str, value: Any) -> None:
-    if type(value) is not dict or not all(type(item) is str for item in (*value, *value.values())):
-        raise ValueError(f"{name} must be a table of texts, not {shown(value)}")
-
-
-def _flag(name: str, value: Any) -> None:
-    truth(name)(value)
-
-
-def _goals(name: str, value: Any) -> None:
-    _table_of_texts(name, value)
-    if not set(value.values()) <= set(MODES):
-        raise ValueError(f"{name} must have 'max' or 'min' for each metric, not {shown(value)}")
-
-
-def _said(name: str, value: Any) -> None:
-    several = check_table(value, name)
-    if not all(one is None or is_count(one) for one in several.values()):
-        raise ValueError(f"{name} must be a table of whole numbers, not {shown(value)}")
-
-
-_CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "sync": _sync,
-    "verbose": _verbose,
-    "log_to_file": lambda _, value: check_log_names(value),
-    "objects": _texts,
-    "trainer": _trainer,
-    "search": _text,
-    "stopper": _text,
-    "env_vars": _texts,
-    CHDIR: _flag,
-    "tags": _table_of_texts,
-    ENFORCED: _flag,
-    "goals": _goals,
-    SAID: _said,
-    "search_space": lambda _, value: _read_space(value),
-}
+    if type(value) is not str or (value and not value.isidentifier()):
+        raise wrong(name, value, "the name of a class")
+    return value
 
 
 def _read_stop(plain: Any) -> Any:
@@ -786,7 +721,37 @@ def _read_space(plain: Any) -> Any:
 
 _STEPS = frozenset({str, int})
 
-Options = Annotated[Mapping[str, Any], Stored(checked_options)]
 # The bounds in `RunConfig(stop={...})`.
 StopBounds = Annotated[Mapping[str, float], Stored(_read_stop)]
 SpaceParts = Annotated[Sequence[Mapping[str, Any]], Stored(_read_space)]
+_OPTIONS: Mapping[str, Any] = {
+    "sync": SyncConfig,
+    "verbose": Annotated[Any, Checked(_verbose)],
+    "log_to_file": Annotated[Any, Checked(check_log_names)],
+    "objects": Sequence[str],
+    "trainer": Annotated[str, Checked(_class_name)],
+    "search": str | None,
+    "stopper": str | None,
+    "env_vars": Sequence[str],
+    CHDIR: bool,
+    "tags": Mapping[str, str],
+    ENFORCED: bool,
+    "goals": Mapping[str, Mode],
+    SAID: Mapping[str, int | None],
+    "search_space": SpaceParts,
+}
+
+
+def checked_options(plain: Any) -> Mapping[str, Any]:
+    """Return `plain` if its known options have the types that a run writes. Ignores others.
+
+    Raises ValueError.
+    """
+    options: Mapping[str, Any] = check_table(plain, "options")
+    for name, value in options.items():
+        if name in _OPTIONS:
+            converter(_OPTIONS[name], name)(value)
+    return options
+
+
+Options = Annotated[Mapping[str, Any], Stored(checked_options)]

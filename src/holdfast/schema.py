@@ -56,10 +56,10 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """Text that names a file or a folder; `check` raises ValueError for anything else."""
+class Checked:
+    """A value that `check(value, name)` returns; it raises ValueError for any other."""
 
-    check: Callable[[object, str], str]
+    check: Callable[[Any, str], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,10 @@ Ordinal = Annotated[int, Between(0, 10_000_000)]
 Moment = Annotated[float, Between(0, LATEST_S)]
 # A limit; infinity means no limit.
 Limit = Annotated[float, Between(-math.inf, math.inf)]
-PlainName = Annotated[str, Named(plain_name)]
+PlainName = Annotated[str, Checked(plain_name)]
 # The name of a node; "" for the controller's machine.
-NodeName = Annotated[str, Named(node_name)]
-FolderName = Annotated[str, Named(folder_name)]
+NodeName = Annotated[str, Checked(node_name)]
+FolderName = Annotated[str, Checked(folder_name)]
 
 INTEGER = Between(-(1 << 63), (1 << 64) - 1)
 FINITE = Between(-1.7976931348623157e308, 1.7976931348623157e308)
@@ -304,11 +304,21 @@ Decode = Callable[[Any], Any]
 # The fields by name: the type, and a `Field` with the default.
 Fields = Mapping[str, tuple[Any, Field[Any]]]
 _COMPILED: dict[type, Decode] = {}
+_COMPILED_ROWS: dict[type, Decode] = {}
 
 
 def decode(kind: type, plain: Any) -> Any:
     """Make a `kind` from a dict of its fields. Raises UnreadableRecord."""
     return _of_class(kind)(plain)
+
+
+def decode_row(kind: type, plain: Any) -> Any:
+    """Make a `kind` from a list of all its fields, in order. Raises UnreadableRecord."""
+    known = _COMPILED_ROWS.get(kind)
+    if known is None:
+        # With the first one: all kinds of messages would delay the first report by 4 ms.
+        known = _COMPILED_ROWS[kind] = _compile(kind, is_row=True)
+    return known(plain)
 
 
 class Messages:
@@ -319,8 +329,6 @@ class Messages:
 
     def __init__(self, kinds: Mapping[str, type]) -> None:
         self._kinds = kinds
-        # Compiled with the first message of each kind: all would delay the first report by 4 ms.
-        self._decoders: dict[type, Decode] = {}
 
     def knows(self, message: Sequence[Any]) -> bool:
         """True if one of the classes has the name that the message begins with."""
@@ -330,11 +338,7 @@ class Messages:
         """The message as an object of its class. Raises UnreadableRecord."""
         if not self.knows(message):
             raise UnreadableRecord(f"unknown message {shown(message[0] if message else message)}")
-        kind = self._kinds[message[0]]
-        decoder = self._decoders.get(kind)
-        if decoder is None:
-            decoder = self._decoders[kind] = _compile(kind, is_row=True)
-        return decoder(message)
+        return decode_row(self._kinds[message[0]], message)
 
 
 def _of_class(kind: type) -> Decode:
@@ -418,7 +422,7 @@ def _get(at: int, name: str, field: Field[Any], scope: dict[str, Any], body: lis
 def _check(at: int, name: str, hint: Any, step: str, scope: dict[str, Any]) -> list[str]:
     """Generate code that checks the variable `v<at>` and converts it."""
     condition = _fits(hint, f"v{at}")
-    scope[f"c{at}"] = _converter(hint, name)
+    scope[f"c{at}"] = converter(hint, name)
     test = "True" if condition is None else f"not ({condition})"
     lines = []
     if get_origin(_bounded(hint)[0]) in (Sequence, tuple) and not _is_stored(hint):
@@ -461,22 +465,22 @@ def _fits(hint: Any, value: str) -> str | None:
     return None
 
 
-def _bounded(hint: Any) -> tuple[Any, Between | Named | Stored | None]:
+def _bounded(hint: Any) -> tuple[Any, Between | Checked | Stored | None]:
     if get_origin(hint) is Annotated:
         base, *notes = get_args(hint)
-        bounds = (note for note in notes if isinstance(note, (Between, Named, Stored)))
+        bounds = (note for note in notes if isinstance(note, (Between, Checked, Stored)))
         return base, next(bounds, None) or _bounded(base)[1]
     return hint, INTEGER if hint is int else FINITE if hint is float else None
 
 
-def _converter(hint: Any, name: str) -> Decode:
-    """A function that converts a value for the field, or raises ValueError."""
+def converter(hint: Any, name: str) -> Decode:
+    """A function that converts a value for a field of this type and name, or raises ValueError."""
     if hint is Any:
         return lambda value: check_plain(value, name)
     base, bound = _bounded(hint)
     if isinstance(bound, Stored):
         return _stored(bound, name)
-    if isinstance(bound, Named):
+    if isinstance(bound, Checked):
         return lambda value: bound.check(value, name)
     if isinstance(bound, Between):
         return _number(name, base, bound)
@@ -493,13 +497,13 @@ def _converter(hint: Any, name: str) -> Decode:
         return _one_of(name, base)
     if is_dataclass(base):
         return _of_class(base)  # type: ignore[arg-type]
-    return truth(name) if base is bool else _of_type(name, base)
+    return _truth(name) if base is bool else _of_type(name, base)
 
 
 def _stored(form: Stored, name: str) -> Decode:
     if form.of is None:
         return form.read
-    convert = _converter(form.of, name)
+    convert = converter(form.of, name)
     return lambda value: form.read(convert(value))
 
 
@@ -514,7 +518,7 @@ def _of_type(name: str, kind: type) -> Decode:
     return convert
 
 
-def truth(name: str) -> Decode:
+def _truth(name: str) -> Decode:
     """A bool. Users may pass 1, 0 or None for one, and journals record it as given."""
 
     def convert(value: Any) -> bool:
@@ -559,7 +563,7 @@ def _number(name: str, kind: type, bound: Between) -> Decode:
 
 
 def _optional(hint: Any, name: str) -> Decode:
-    several = [_converter(part, name) for part in get_args(hint) if part is not types.NoneType]
+    several = [converter(part, name) for part in get_args(hint) if part is not types.NoneType]
 
     *others, last = several
 
@@ -579,7 +583,7 @@ def _optional(hint: Any, name: str) -> Decode:
 def _table(kind: Any, name: str) -> Decode:
     if kind is Any:
         return lambda value: check_table(value, name)
-    inner = _converter(kind, name)
+    inner = converter(kind, name)
 
     def convert(value: Any) -> Any:
         check_table(value, name)
@@ -589,7 +593,7 @@ def _table(kind: Any, name: str) -> Decode:
 
 
 def _row(kind: Any, name: str, made: Callable[[Iterable[Any]], Any]) -> Decode:
-    inner = _converter(kind, name)
+    inner = converter(kind, name)
 
     def convert(value: Any) -> Any:
         if type(value) not in (list, tuple):

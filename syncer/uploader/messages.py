@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.names import folder_name, inner_path, plain_name, printable, shown
-from holdfast.schema import Between, Count, Messages, Named, PlainName, Stored
+from holdfast.schema import Between, Checked, Count, Messages, PlainName, Stored
 from holdfast.schema import FolderName as TrialFolder
 from holdfast.syncer.checkpoint.manifest import FileFact, TrialProgress
 from holdfast.syncer.files.tree import MANIFEST_NAME
@@ -83,11 +83,11 @@ def _write_facts(files: Mapping[str, FileFact]) -> dict[str, Any]:
 
 Bytes = Annotated[int, Between(0, (1 << 63) - 1)]
 Seconds = Annotated[float, Between(0, 1e12)]
-Ticket = Annotated[str, Named(_ticket)]
-Text = Annotated[str, Named(_text)]
+Ticket = Annotated[str, Checked(_ticket)]
+Text = Annotated[str, Checked(_text)]
 Lines = Annotated[Sequence[str], Stored(_lines)]
-InnerPath = Annotated[str, Named(inner_path)]
-CheckpointFolder = Annotated[str, Named(_checkpoint)]
+InnerPath = Annotated[str, Checked(inner_path)]
+CheckpointFolder = Annotated[str, Checked(_checkpoint)]
 Facts = Annotated[Mapping[str, FileFact], Stored(_read_facts, _write_facts)]
 
 # -- orders ------------------------------------------------------------------------------------
@@ -497,7 +497,7 @@ class Kept:
     """The agent has ended, and keeps what is not in storage in this folder."""
 
     name: Literal["kept"] = "kept"
-    place: Annotated[str, Named(_place)]
+    place: Annotated[str, Checked(_place)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

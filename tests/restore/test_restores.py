@@ -1,18 +1,205 @@
-"""`Tuner.restore`: what it resumes, leaves alone, and refuses."""
+"""Restores by `Tuner`, trainers and `tune.run`: what they resume, leave alone, and refuse."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.cli import main
 from tests.rig import checker
-from tests.rig.bench import Bench, copy_of_live, epochs_of, results
+from tests.rig.bench import Bench, copy_of_live, epochs_of, results, workbench
+from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def ray_bench(tmp_path: Path) -> Iterator[Bench]:
+    with workbench(tmp_path, Path(__file__).parent / "ray_style_script.py") as made:
+        yield made
+
+
+def test_a_killed_run_decides_as_one_that_was_not_killed(ray_bench: Bench) -> None:
+    whole = results(ray_bench.start(storage=str(ray_bench.folder / "whole")).succeeds())
+    expected = ray_bench.notes()[-1]
+    assert {found["epoch"] for found in whole} == {2, 3}  # it stops some
+    in_epoch = ray_bench.gate("at-5-2")
+    script = ray_bench.start()
+    script.wait_for("at 5 2")  # all have paused once
+    script.kill()
+    in_epoch.open()
+    assert results(ray_bench.restore().succeeds()) == whole
+    told = ray_bench.notes()[-1]
+    assert told["losses"] == expected["losses"]
+    # A trial that was killed is shown as waiting until it runs again.
+    assert [call.split("[")[0] for call in told["calls"]] == [
+        call.split("[")[0] for call in expected["calls"]
+    ]
+    assert ray_bench.problems() == []
+
+
+def test_a_killed_script_leaves_no_rank_and_resumes_where_all_ranks_were(bench: Bench) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start(ranks=2, num_to_keep=1)
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    script.dies()
+    gate.open()
+    assert epochs_of(bench.restore(ranks=2).succeeds()) == [4, 4]
+    ran = [(note["trial"], note["iteration"]) for note in bench.notes() if note["what"] == "ran"]
+    again = sorted(iteration for trial, iteration in ran if ran.count((trial, iteration)) > 1)
+    assert again == [3, 3, 3, 3]  # the interrupted epoch of each trial, twice
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_ctrl_c_ends_all_ranks_and_the_tuner_continues(bench: Bench) -> None:
+    gate = bench.gate("any-2")
+    script = bench.start(ranks=2)
+    script.wait_for("at 0 2")
+    script.signal(signal.SIGINT)
+    assert script.ends() == -signal.SIGINT
+    script.finish_reading()
+    assert f"Tuner.restore('{bench.root}').fit()" in script.stderr
+    assert script.left() == []
+    gate.open()
+    assert epochs_of(bench.restore(ranks=2).succeeds()) == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+TUNE_RUN = """
+import json
+import sys
+
+from holdfast import tune
+from tests.rig.script import mark, wait_at
+
+
+class Counts(tune.Trainable):
+    def setup(self, config):
+        self.n = 0
+
+    def step(self):
+        self.n += 1
+        if self.n == 3:
+            mark("at", self.config["x"])
+            wait_at("third")
+        return {"n": self.n, "x": self.config["x"]}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"n": self.n}
+
+    def load_checkpoint(self, checkpoint):
+        self.n = checkpoint["n"]
+        mark("loaded", self.config["x"], self.n)
+
+
+if __name__ == "__main__":
+    analysis = tune.run(
+        Counts,
+        name="run",
+        config={"x": tune.grid_search([0, 1])},
+        resources_per_trial={"cpu": 0.5},
+        stop={"training_iteration": 4},
+        checkpoint_freq=1,
+        storage_path=sys.argv[1],
+        resume=(sys.argv[2:] or [None])[0],
+        verbose=1,
+    )
+    print(json.dumps([list(map(int, rows["n"])) for rows in analysis.trial_dataframes.values()]))
+"""
+
+
+def test_a_killed_script_is_refused_without_resume_and_continues_with_auto(bench: Bench) -> None:
+    path = bench.write(TUNE_RUN)
+    gate = bench.gate("third")
+    script = bench.run(path, str(bench.storage), "AUTO")
+    script.wait_for("at 0")
+    script.wait_for("at 1")
+    script.dies()
+    gate.open()
+
+    refused = bench.run(path, str(bench.storage))
+    assert refused.ends() == 1
+    refused.finish_reading()
+    assert "or resume='auto' in this script" in refused.stderr
+
+    again = bench.run(path, str(bench.storage), "AUTO").succeeds()
+    again.wait_for("loaded 0 2")
+    again.wait_for("loaded 1 2")
+    assert json.loads(again.stdout.splitlines()[-1]) == [[1, 2, 3, 4], [1, 2, 3, 4]]
+
+
+EXTENDING = """
+import json, sys, tempfile
+from pathlib import Path
+from holdfast import tune
+from tests.rig.script import mark, wait_at
+from holdfast.tune.stopper import MaximumIterationStopper
+
+class Model:
+    def __init__(self, name):
+        self.name = name
+
+def train(config):
+    start = 1
+    if found := tune.get_checkpoint():
+        with found.as_directory() as folder:
+            start = int(Path(folder, "epoch").read_text()) + 1
+    for epoch in range(start, 100):
+        wait_at(f"{config['x']}-{epoch}")
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "epoch").write_text(str(epoch))
+            tune.report({"epoch": epoch, "model": config["model"].name},
+                        checkpoint=tune.Checkpoint.from_directory(folder))
+        mark("reported", config["x"], epoch)
+
+if __name__ == "__main__":
+    storage, what = sys.argv[1:]
+    space = lambda x, name: {"x": tune.grid_search(x), "model": Model(name)}
+    run_config = tune.RunConfig(storage_path=storage, name="run", verbose=0, stop={"epoch": 2})
+    if what == "begin":
+        tuner = tune.Tuner(train, param_space=space([1, 2], "old"), run_config=run_config)
+    elif what == "extend":
+        tuner = tune.Tuner.restore(
+            run_config, train, param_space=space([1, 2, 3], "new"), extend=True,
+            stop=MaximumIterationStopper(4), resume_config=tune.ResumeConfig("resume"))
+    else:
+        tuner = tune.Tuner.restore(storage + "/run")
+    found = [[r.config["x"], r.metrics["model"], r.metrics["epoch"]] for r in tuner.fit()]
+    print("RESULTS", json.dumps(found))
+"""
+
+
+def test_a_killed_extension_resumes_without_being_asked_for_again(bench: Bench) -> None:
+    path = bench.write(EXTENDING)
+
+    def start(what: str) -> UserScript:
+        return bench.run(path, str(bench.storage), what)
+
+    start("begin").succeeds()
+    gates = [bench.gate("2-4"), bench.gate("3-3")]
+    script = start("extend")
+    for reported in ("1 3", "2 3", "3 2"):
+        script.wait_for(f"reported {reported}")
+    script.dies()
+    for gate in gates:
+        gate.open()
+    found: object = results(start("restore").succeeds())
+    assert found == [[1, "old", 4], [2, "old", 4], [3, "new", 4]]
+    assert bench.problems(tensorboard=True) == []
+    assert main(["doctor", str(bench.root)]) == 0
+    epochs = [
+        [json.loads(line)["epoch"] for line in (folder / "result.json").read_text().splitlines()]
+        for folder in sorted(bench.root.glob("train_*"))
+    ]
+    assert epochs == [[1, 2, 3, 4]] * 3
 
 
 def ran(bench: Bench) -> Counter[tuple[int, int]]:

@@ -157,5 +157,5 @@ def test_the_goals_of_a_search_or_a_scheduler_are_recorded() -> None:
     assert goals(search_alg=Two(metric=["a"], mode=["min"])) == {}
     odd: Any = [1, 2]
     assert goals(search_alg=Two(metric=odd, mode=["min", "max"])) == {}
-    with pytest.raises(ValueError, match="goals must have 'max' or 'min'"):
+    with pytest.raises(ValueError, match="goals must be one of max, min"):
         checked_options({"goals": {"a": "most"}})

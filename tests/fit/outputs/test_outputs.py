@@ -1,4 +1,4 @@
-"""The files that a run leaves, and its messages."""
+"""The files that a run leaves or does not leave, and its messages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from holdfast import tune
@@ -20,7 +21,141 @@ from holdfast.cli import main
 from holdfast.experiment.worker.metrics import sendable
 from holdfast.results.short_errors import short_errors
 from holdfast.syncer.errors import StorageError
-from holdfast.trial.errors import InvalidConfig
+from holdfast.syncer.uploader.lock import ExperimentLock
+from holdfast.trial.errors import InvalidConfig, TuneError
+from tests.fit.conftest import Fit
+
+NAMES = ("params.json", "progress.csv", "result.json", "error.txt", "params.pkl")
+
+
+def train(config: dict[str, Any]) -> None:
+    attempt = tune.get_context().get_attempt()
+    for epoch in range(3):
+        for name in NAMES:
+            Path(name).write_text(f"{name} of attempt {attempt}, epoch {epoch}")
+        own = Path(f"checkpoint_{epoch:06d}")
+        own.mkdir(exist_ok=True)
+        (own / "model").write_text(f"{attempt} {epoch}")
+        tune.report({"epoch": epoch}, checkpoint=tune.Checkpoint.from_directory(own))
+        if epoch == 1 and attempt == 1:
+            raise RuntimeError("once")
+
+
+def check(trial: Path) -> None:
+    for name in NAMES:
+        kept = trial / (name if name == "params.pkl" else f"{name}.of-script")
+        assert kept.read_text() == f"{name} of attempt 2, epoch 2"
+    rows = [json.loads(line) for line in (trial / "result.json").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [0, 1, 0, 1, 2]
+    assert len((trial / "progress.csv").read_text().splitlines()) == 6
+    assert json.loads((trial / "params.json").read_text()) == {"x": 1}
+    assert (trial / "error.txt").read_text().startswith("Attempt 1 failed at ")
+    for epoch in range(3):
+        folder = trial / f"checkpoint_{epoch:06d}"
+        assert [(path.name, path.read_text()) for path in folder.iterdir()] == [
+            ("model", f"2 {epoch}")
+        ]
+    assert sorted(path.name for path in trial.glob("checkpoint_1*")) == ["checkpoint_100004"]
+
+
+def test_they_are_kept_over_a_retry_and_a_restore_and_it_is_said_once(
+    fit: Fit, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (result,) = fit(
+        train,
+        {"x": 1},
+        verbose=1,
+        failure_config=tune.FailureConfig(max_failures=1),
+        checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+    )
+    assert result.error is None
+    trial = Path(result.path)
+    check(trial)
+    assert capfd.readouterr().err.count("of its own in its folder") == 1
+    again = tune.Tuner.restore(str(trial.parent), train).fit()
+    assert again[0].error is None
+    check(trial)
+    loaded = tune.load(str(trial.parent))[0]
+    assert loaded.metrics is not None
+    assert loaded.metrics["epoch"] == 2
+    assert loaded.checkpoint is not None
+    assert Path(loaded.checkpoint.path, "model").read_text() == "2 2"
+
+
+IMPOSSIBLE = {"cpu": 9999}
+
+
+def reports(config: dict[str, Any]) -> None:
+    tune.report({"n": 1})
+
+
+@pytest.mark.parametrize("name", [None, "run"])
+def test_a_refused_fit_leaves_no_folder(fit: Any, tmp_path: Path, name: str | None) -> None:
+    with pytest.raises(TuneError, match="no trial could ever start"):
+        fit(tune.with_resources(reports, IMPOSSIBLE), name=name)
+    assert list((tmp_path / "results").iterdir()) == []
+    (result,) = fit(reports, name="run")
+    assert result.metrics["n"] == 1
+
+
+def test_a_refused_fit_into_a_storage_leaves_no_folder_on_this_machine(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, storage = tmp_path / "here", fsspec.filesystem("memory")
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(here))
+    with pytest.raises(TuneError, match="no trial could ever start"):
+        fit(
+            tune.with_resources(reports, IMPOSSIBLE),
+            name="run",
+            storage_path="refused",
+            storage_filesystem=storage,
+        )
+    assert list(here.iterdir()) == []
+
+
+def test_a_refused_fit_leaves_the_folder_that_was_there(fit: Any, tmp_path: Path) -> None:
+    (mine := tmp_path / "results" / "run" / "mine").mkdir(parents=True)
+    with pytest.raises(TuneError):
+        fit(tune.with_resources(reports, IMPOSSIBLE), name="run")
+    assert mine.exists()
+
+
+def test_a_refused_second_fit_leaves_the_first_one(fit: Any, tmp_path: Path) -> None:
+    fit(reports, name="run")
+    with pytest.raises(TuneError, match="no trial could ever start"):
+        fit(tune.with_resources(reports, IMPOSSIBLE), name="run")
+    assert len(tune.load(str(tmp_path / "results" / "run"))) == 1
+
+
+def test_what_a_script_has_put_into_the_folder_stays(fit: Any, tmp_path: Path) -> None:
+    root = tmp_path / "results" / "run"
+
+    def writes(config: dict[str, Any]) -> dict[str, float]:
+        (root / "mine").write_text("kept")
+        raise RuntimeError("not today")
+
+    with pytest.raises(RuntimeError, match="not today"):
+        fit(tune.with_resources(reports, writes), name="run")
+    assert (root / "mine").read_text() == "kept"
+
+
+def test_a_folder_that_another_process_locks_meanwhile_stays(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "results" / "run"
+
+    class TakenMeanwhile(ExperimentLock):
+        def __init__(self, path: Path, **settings: Any) -> None:
+            other = ExperimentLock(path)
+            try:
+                super().__init__(path, **settings)
+            finally:
+                other.release()
+
+    monkeypatch.setattr("holdfast.api.fit.ExperimentLock", TakenMeanwhile)
+    with pytest.raises(TuneError, match="no trial could ever start"):
+        fit(tune.with_resources(reports, IMPOSSIBLE), name="run")
+    assert root.exists()
 
 
 def speak(config: dict[str, Any]) -> None:

@@ -1,19 +1,288 @@
-"""The trials of an experiment: grids, samples, seeds, objects, and users' search algorithms."""
+"""The trials of an experiment: grids, samples, seeds, objects, schedulers and searches."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from holdfast import tune
 from holdfast.cli import main
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.journal import read_events
+from holdfast.global_numbers import drawn_seed, seeded_numbers
+from holdfast.scheduler.effects import Effect
+from holdfast.scheduler.events import Event, Suggested, SuggestedAhead
+from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace, TuneError
+from holdfast.tune.schedulers import PopulationBasedTraining, ResourceChangingScheduler
 from holdfast.tune.search import BasicVariantGenerator, Searcher
+
+
+class CountingScheduler(tune.Trainable):
+    """Records its resources at each step."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.count = 0
+
+    def step(self) -> dict[str, Any]:
+        self.count += 1
+        return {"count": self.count, "cpus": self.trial_resources.required_resources["CPU"]}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "count").write_text(str(self.count))
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:
+        self.count = int(Path(checkpoint_dir, "count").read_text())
+
+
+def at_the_second(controller: Any, trial: Any, result: Any, scheduler: Any) -> Any:
+    """A function of the user's."""
+    return {"CPU": 2 * trial.config["cpus"]} if result["count"] == 2 else None
+
+
+def test_a_trial_resumes_where_it_was_with_what_the_users_function_gives_it(fit: Any) -> None:
+    scheduler = ResourceChangingScheduler(None, at_the_second)
+    result = fit(
+        CountingScheduler,
+        {"cpus": 1},
+        tune.TuneConfig(scheduler=scheduler),
+        stop={"training_iteration": 4},
+    )[0]
+    rows = result.metrics_dataframe
+    assert list(rows["count"]) == [1, 2, 3, 4]
+    assert list(rows["cpus"]) == [1, 1, 2, 2]
+
+
+RUNNING = 2
+
+
+class Paced(Searcher):
+    """Takes longer than a fast search. It raises once, when it is asked for the fifth trial."""
+
+    look_ahead = 1.0
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def note(self, text: str) -> None:
+        with (self.folder / "calls").open("a") as file:
+            file.write(text + "\n")
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        number = int(trial_id.rpartition("_")[2])
+        self.note(f"suggest {number}")
+        time.sleep(0.06)
+        if number == 2 * RUNNING and not (self.folder / "raised").exists():
+            (self.folder / "raised").touch()
+            raise RuntimeError("no fifth one")
+        return {"number": number, "folder": str(self.folder)}
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        self.note(f"recall {config['number']}")
+
+
+@contextmanager
+def held_until_two_are_ahead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inside, the first trials run until the machine has the suggestions for two more."""
+    handle, writers = Machine.handle, list[int]()
+
+    def handling(machine: Machine, event: Event, **more: Any) -> list[Effect]:
+        effects = handle(machine, event, **more)
+        if isinstance(event, SuggestedAhead) and (event.suggestion.spec.index == 2 * RUNNING - 1):
+            (folder / "over").touch()
+            # This does not wait for a reader, and one that comes later does not wait for this.
+            writers.extend(os.open(folder / f"{n}", os.O_RDWR) for n in range(RUNNING))
+        return effects
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Machine, "handle", handling)
+        yield
+    for writer in writers:
+        os.close(writer)
+
+
+def until_asked_ahead(config: dict[str, Any]) -> None:
+    folder = Path(config["folder"])
+    if config["number"] < RUNNING and not (folder / "over").exists():
+        (folder / str(config["number"])).open().close()
+    tune.report({"ok": 1})
+
+
+def test_a_slow_search_is_asked_while_all_workers_are_busy_and_a_restore_loses_no_answer(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "search"
+    folder.mkdir()
+    for waiting in range(RUNNING):
+        os.mkfifo(folder / f"{waiting}")
+    tuning = tune.TuneConfig(
+        search_alg=Paced(folder), num_samples=6, max_concurrent_trials=RUNNING
+    )
+    with (
+        held_until_two_are_ahead(folder, monkeypatch),
+        pytest.raises(RuntimeError, match="no fifth one"),
+    ):
+        fit(until_asked_ahead, {}, tuning, name="run")
+    root = tmp_path / "results" / "run"
+    events = [record.event for record, _ in read_events(Layout(root).journal)]
+    begun = Counter(event.spec.trial_id for event in events if isinstance(event, Suggested))
+    ahead = [
+        one.suggestion.spec.trial_id[-1:] for one in events if isinstance(one, SuggestedAhead)
+    ]
+    assert ahead == ["2", "3"]
+    assert set(begun.values()) == {1}
+
+    results = tune.Tuner.restore(str(root), until_asked_ahead).fit()
+    assert sorted((result.config or {})["number"] for result in results) == list(range(6))
+    calls = (folder / "calls").read_text().splitlines()
+    asked = [f"suggest {number}" for number in range(5)]
+    recalled = [f"recall {number}" for number in range(4)]
+    assert calls == [*asked, *recalled, "suggest 4", "suggest 5"]
+
+
+def report(config: dict[str, Any]) -> None:
+    tune.report({"loss": config["x"]})
+
+
+SPACE = {
+    "x": tune.uniform(0, 1),
+    "y": tune.sample_from(lambda: random.random()),
+    "z": tune.sample_from(lambda spec: spec.config.x + np.random.normal()),
+}
+
+
+def seed(number: int) -> None:
+    random.seed(number)
+    np.random.seed(number)
+
+
+class AtRandom(Searcher):
+    """Draws from the script's own numbers, as searchers written for Ray do."""
+
+    def __init__(self) -> None:
+        super().__init__(metric="loss", mode="min")
+        self.known: dict[str, float] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.known[trial_id] = random.random() + np.random.random()
+        return {"x": self.known[trial_id]}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        assert result is not None
+        assert result["loss"] == self.known.pop(trial_id)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_seeded_script_draws_the_same_each_time_and_a_second_fit_others(
+    fit: Any, *, own: bool
+) -> None:
+    def two_runs(number: int) -> list[list[dict[str, Any]]]:
+        seed(number)
+        return [configs_of(one()), configs_of(one())]
+
+    def one(samples: int = 3) -> tune.ResultGrid:
+        search = AtRandom() if own else None
+        tuning = tune.TuneConfig(num_samples=samples, search_alg=search)
+        results: tune.ResultGrid = fit(report, {} if own else SPACE, tuning)
+        return results
+
+    first = two_runs(7)
+    assert two_runs(7) == first
+    assert first[0] != first[1]
+    assert two_runs(8)[0] != first[0]
+
+    # A restore continues the sequence, whatever the script has drawn, and what the script draws
+    # afterwards is the same.
+    seed(7)
+    begun, state = one(samples=1), (random.random(), np.random.random())
+    seed(7)
+    path = begun.experiment_path
+    restored = tune.Tuner.restore(path, report, num_samples=3, extend=True).fit()
+    assert configs_of(restored) == first[0]
+    assert (random.random(), np.random.random()) == state
+
+
+def test_functions_of_a_population_draw_the_same_in_a_seeded_script(fit: Any) -> None:
+    def run() -> list[dict[str, Any]]:
+        seed(3)
+        scheduler = PopulationBasedTraining(
+            metric="loss",
+            mode="min",
+            perturbation_interval=2,
+            hyperparam_mutations={"x": lambda: random.random(), "y": np.random.rand},
+        )
+        return configs_of(fit(report, {}, tune.TuneConfig(scheduler=scheduler, num_samples=3)))
+
+    first = run()
+    assert run() == first
+    assert len({json.dumps(config) for config in first}) == 3
+
+
+def test_without_a_seed_of_the_script_runs_differ(run_script: Any) -> None:
+    source = """
+import sys
+import holdfast
+import random, numpy as np
+exec(sys.argv[1])
+print(holdfast.global_numbers.drawn_seed())
+"""
+
+    def drawn(before: str) -> str:
+        return str(run_script(source, before).stdout.strip())
+
+    assert drawn("random.random(); np.random.rand()") == "None"
+    one = {drawn(f"random.seed(1); {more}") for more in ("", "np.random.rand(9)")}
+    assert len(one) == 1  # the numbers of NumPy, which nobody has seeded, have no effect
+    assert drawn("np.random.seed(1); random.random()") == drawn("np.random.seed(1)")
+    assert drawn("np.random.seed(1)") not in one | {drawn("np.random.seed(2)")}
+
+
+def test_numbers_in_a_block_are_those_of_its_name_and_do_not_count_as_the_scripts(
+    run_script: Any,
+) -> None:
+    source = """
+import holdfast
+from holdfast.global_numbers import seeded_numbers, drawn_seed
+import random, numpy as np
+with seeded_numbers("a"):
+    first = random.random(), np.random.rand()
+with seeded_numbers("a"):
+    assert (random.random(), np.random.rand()) == first
+with seeded_numbers("b"):
+    assert (random.random(), np.random.rand()) != first
+print(drawn_seed())
+"""
+    assert run_script(source).stdout.strip() == "None"
+    seed(4)
+    expected = random.random(), np.random.random()
+    seed(4)
+    with seeded_numbers("c"):
+        random.random(), np.random.random()
+    assert (random.random(), np.random.random()) == expected
+
+
+def test_one_number_is_taken_from_each_generator() -> None:
+    seed(5)
+    drawn_seed()
+    after = random.getstate(), np.random.random()
+    seed(5)
+    random.getrandbits(63)
+    np.random.randint(0, 2**63 - 1, dtype=np.int64)
+    assert (random.getstate(), np.random.random()) == after
 
 
 def report_config(config: dict[str, Any]) -> None:

@@ -6,17 +6,161 @@ import json
 import random
 import shutil
 import signal
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgpack
 import pytest
 
 from holdfast.cli import main
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
+from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
+from holdfast.syncer.journal.journal import read, segment_name
+from holdfast.syncer.journal.segment import HEADER, MAGIC
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.nightly import rest_nightly
+from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.s3_server import S3Server
 
 pytestmark = pytest.mark.process
+
+
+def make_victim(folder: Path) -> Path:
+    """Files that a restore would sweep, append to and overwrite, if it took the folder for a
+    trial's."""
+    victim = folder / "victim"
+    for name in (".staging/x", "checkpoint_000000/model", "result.json", "stdout", "progress.csv"):
+        path = victim / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("theirs\n")
+    return victim
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def forge(root: Path, dirname: str) -> None:
+    """The first trial has its folder there."""
+    records = list(checker.records(root))
+    next(record for record in records if record[0] == "Suggested")[2]["spec"]["dirname"] = dirname
+    data = MAGIC
+    for record in records:
+        payload = msgpack.packb(record)
+        data += HEADER.pack(len(payload), zlib.crc32(payload)) + payload
+    for path in (root / "journal").glob("*.log"):
+        path.unlink()
+    (root / "journal" / "000000.log").write_bytes(data)
+    for path in root.glob("experiment_state-*"):
+        path.unlink()
+
+
+def fails_in_a_line(bench: Bench, folder: Path) -> None:
+    victim = make_victim(folder)
+    before = contents(victim)
+    script = bench.restore()
+    assert script.ends() == 1
+    script.finish_reading()
+    told = [line for line in script.stderr.splitlines() if "dirname" in line]
+    assert len(told) == 1, script.stderr
+    assert "must be one plain name" in told[0]
+    assert script.left() == []
+    assert contents(victim) == before
+
+
+def test_a_restore_writes_nothing_outside_of_the_experiment(killed: Bench) -> None:
+    forge(killed.root, "../../victim")
+    fails_in_a_line(killed, killed.folder)
+
+
+def test_a_restore_does_not_follow_the_link_in_place_of_a_trials_folder(killed: Bench) -> None:
+    victim = make_victim(killed.folder)
+    before = contents(victim)
+    trial = sorted(killed.root.glob("train_*"))[0]
+    shutil.rmtree(trial)
+    trial.symlink_to(victim)
+    script = killed.restore()
+    assert script.ends() == 1
+    script.finish_reading()
+    assert "is a link: holdfast would read or write something outside" in script.stderr
+    assert contents(victim) == before
+
+
+@pytest.mark.server
+def test_a_restore_from_a_bucket_writes_nothing_outside_of_the_experiment(
+    killed: Bench, moto: S3Server
+) -> None:
+    forge(killed.root, f"{killed.folder}/victim")
+    bucket = Bucket(moto, killed.folder.name)
+    bucket.upload(killed.root)
+    killed.use(bucket, machine="second")
+    fails_in_a_line(killed, killed.folder)
+
+
+def _zero(journal: Path, start: int) -> None:
+    """A lost block of the disk: 4 KiB, or everything before the snapshot's last record."""
+    path = journal / segment_name(0)
+    data = path.read_bytes()
+    lost = min(4096, start)
+    path.write_bytes(bytes(lost) + data[lost:])
+
+
+def _lose_first(journal: Path, _: int) -> None:
+    (journal / segment_name(0)).unlink()
+
+
+def _lose_all(journal: Path, _: int) -> None:
+    shutil.rmtree(journal)
+
+
+def _split(journal: Path) -> None:
+    """Two segments: the second begins after a tenth of the records."""
+    path = journal / segment_name(0)
+    ends = [end.offset for _, end in read(journal)]
+    at, data = ends[len(ends) // 10], path.read_bytes()
+    (journal / segment_name(1)).write_bytes(MAGIC + data[at:])
+    path.write_bytes(data[:at])
+
+
+@pytest.mark.parametrize(
+    ("damage", "behind"),
+    rest_nightly(1, [(_zero, 3), (_lose_first, 3), (_lose_all, 0)]),
+    ids=["zero", "first", "all"],
+)
+def test_no_acknowledged_epoch_runs_again_and_each_row_stays(
+    killed: Bench,
+    damage: Callable[[Path, int], None],
+    behind: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`behind`: the number of records after the one of the snapshot."""
+    monkeypatch.setenv("HOME", str(killed.folder / "home"))
+    layout = Layout(killed.root)
+    if damage is _lose_first:
+        _split(layout.journal)
+    places = [end for _, end in read(layout.journal)]
+    for name in snapshot_names(killed.root):
+        (killed.root / name).unlink()
+    projector = Projector(layout, ProjectorSettings(), boot="")
+    projector.catch_up(places[-1 - behind])
+    projector.snapshot()
+    projector.catch_up()
+    rows = {path: path.read_bytes() for path in killed.root.glob("*/result.json")}
+    assert len(rows) == 2
+    damage(layout.journal, read_snapshot(layout, snapshot_names(killed.root)[0]).last.record_start)
+    refused = killed.restore()
+    assert refused.ends() == 1
+    assert main(["doctor", "repair", str(killed.root)]) == 0
+    assert {path: path.read_bytes() for path in rows} == rows
+    assert epochs_of(killed.restore().succeeds()) == [4, 4]
+    assert main(["doctor", "verify", str(killed.root)]) == 0
+    assert killed.problems(tensorboard=True) == []
+    for path, data in rows.items():
+        lines = path.read_bytes().splitlines()
+        assert lines[: len(data.splitlines())] == data.splitlines()
 
 
 def journal_of(bench: Bench) -> Path:

@@ -1,5 +1,4 @@
-"""A full disk: reports fail with a clear error, and acknowledged rows are there once it has
-room."""
+"""Disks that are full, read-only or emptied: clear errors, and acknowledged rows are kept."""
 
 from __future__ import annotations
 
@@ -18,6 +17,121 @@ from tests.rig.nightly import rest_nightly
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
+
+READ_ONLY = """
+import ctypes, os, sys
+from holdfast import tune
+
+def train(config):
+    tune.report({"x": config["x"]})
+    if config["x"] == 0:
+        os.chmod("..", 0o555)
+
+if __name__ == "__main__":
+    if os.getuid() == 0:  # permissions do not count for root with CAP_DAC_OVERRIDE
+        libc, header = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(0x20080522, 0)
+        for capability in (1, 2):  # for programs that start later
+            if libc.prctl(24, capability, 0, 0, 0):
+                sys.exit("cannot drop a capability")
+        if libc.capset(header, (ctypes.c_uint32 * 6)()):  # for this process
+            sys.exit("cannot drop a capability")
+    tuner = tune.Tuner(
+        tune.with_resources(train, {"cpu": 1}),
+        param_space={"x": tune.grid_search([0, 1, 2, 3])},
+        tune_config=tune.TuneConfig(max_concurrent_trials=1),
+        run_config=tune.RunConfig(name="run", storage_path=sys.argv[1]),
+    )
+    print([result.metrics["x"] for result in tuner.fit(resume="auto")])
+"""
+
+
+def test_a_read_only_results_folder_stops_the_run_and_fails_no_trial(bench: Bench) -> None:
+    path = bench.write(READ_ONLY, "own.py")
+    script = bench.run(path, str(bench.storage))
+    code = script.ends()
+    script.finish_reading()
+    if "cannot drop a capability" in script.stderr:
+        pytest.skip("root needs CAP_SETPCAP to give up its power over permissions")
+    assert code == 1
+    assert "cannot write the trial's folder" in script.stderr
+    assert "Permission denied. The run has stopped, and no trial has failed by this" in (
+        script.stderr
+    )
+    assert re.search(r"then resume: .*holdfast resume .*/run\n", script.stderr)
+    assert "trial_directory.py" not in script.stderr
+    bench.root.chmod(0o755)
+    again = bench.run(path, str(bench.storage)).succeeds()
+    again.finish_reading()
+    assert again.stdout == "[0, 1, 2, 3]\n"
+
+
+REMOVED = """
+import os, shutil, sys, time
+from holdfast import tune
+
+def remove_tree(root):
+    while os.path.exists(root):  # something may be written there just now
+        shutil.rmtree(root, ignore_errors=True)
+
+def remove(root, what):
+    journal = os.path.join(root, "journal")
+    segment = os.path.join(journal, "000000.log")
+    if what == "experiment":
+        remove_tree(root)
+    elif what == "journal":
+        remove_tree(journal)
+    elif what == "renamed":
+        os.rename(journal, journal + "-elsewhere")
+    elif what == "segment":
+        os.unlink(segment)
+    elif what == "replaced":
+        shutil.copy(segment, segment + "-copy")
+        os.replace(segment + "-copy", segment)
+    elif what == "recreated":
+        remove_tree(journal)
+        os.mkdir(journal)
+        with open(segment, "wb") as file:
+            file.write(b"HFJRNL\\0\\1")
+
+def train(config):
+    tune.report({"value": 0})
+    remove(config["root"], config["what"])
+    tune.report({"value": 1})
+    while config["endless"]:
+        tune.report({"value": 2})
+        time.sleep(0.01)
+
+if __name__ == "__main__":
+    storage, what, endless = sys.argv[1:]
+    space = {"root": storage + "/run", "what": what, "endless": endless == "endless"}
+    tune.Tuner(train, param_space=space, run_config=tune.RunConfig(
+        storage_path=storage, name="run", verbose=0)).fit()
+"""
+
+
+@pytest.mark.parametrize(
+    "what",
+    rest_nightly(2, ["experiment", "segment", "journal", "renamed", "replaced", "recreated"]),
+)
+def test_a_run_whose_journal_is_taken_away_ends_with_an_error_that_says_so(
+    bench: Bench, what: str
+) -> None:
+    bench.environ["HOLDFAST_FSYNC_PERIOD_S"] = "0.05"
+    script = bench.run(bench.write(REMOVED), str(bench.storage), what, "endless")
+    assert script.ends() == 1
+    script.finish_reading()
+    assert "while the run wrote to it" in script.stderr
+    assert "journal/000000.log" in script.stderr
+    assert script.left() == []
+
+
+@pytest.mark.parametrize("what", rest_nightly(1, ["experiment", "journal"]))
+def test_it_is_noticed_at_the_end_of_the_run_at_the_latest(bench: Bench, what: str) -> None:
+    bench.environ["HOLDFAST_FSYNC_PERIOD_S"] = "3600"
+    script = bench.run(bench.write(REMOVED), str(bench.storage), what, "ends")
+    assert script.ends() == 1
+    script.finish_reading()
+    assert "while the run wrote to it" in script.stderr
 
 
 def mount(path: Path) -> bool:
