@@ -105,12 +105,16 @@ class _Frames:
     ) -> tuple[memoryview, Sequence[int]]:
         """Returns what is left to send."""
         try:
-            return data[os.write(self._writes, data) :], ()
+            sent = self._send_fds(data, fds) if fds else os.write(self._writes, data)
+            return data[sent:], ()
         except BlockingIOError:
             return data, fds
         except OSError:
             # The reading side sees the end of the connection and reports it.
             return data[:0], ()
+
+    def _send_fds(self, data: memoryview, fds: Sequence[int]) -> int:
+        raise NotImplementedError  # only a socket on this machine takes descriptors
 
     def _on_writable(self) -> None:
         while self._unsent:
@@ -211,17 +215,8 @@ class Connection(_Frames):
         super()._close()
         self._socket.detach()
 
-    def _write_some(
-        self, data: memoryview, fds: Sequence[int]
-    ) -> tuple[memoryview, Sequence[int]]:
-        if not fds:
-            return super()._write_some(data, fds)
-        try:
-            return data[socket.send_fds(self._socket, [data], list(fds)) :], ()
-        except BlockingIOError:
-            return data, fds
-        except OSError:
-            return data[:0], ()
+    def _send_fds(self, data: memoryview, fds: Sequence[int]) -> int:
+        return socket.send_fds(self._socket, [data], list(fds))
 
     def _read(self) -> bytes:
         if not self._is_asking:

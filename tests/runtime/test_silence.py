@@ -66,4 +66,5 @@ async def test_an_agent_whose_connection_is_cut_gives_up_before_the_controller_d
     await clock.jump(LEASE_S)
     assert (await agent.reason()).startswith("not heard")
     assert await controller.reason() == ""  # it has seen the agent's end
+    await clock.jump(1.0)
     await watches
