@@ -20,7 +20,6 @@ from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
 from holdfast.syncer.errors import NotStored, StorageError, StorageRefused, innermost, os_errors
-from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import opened
 from holdfast.syncer.files.tree import open_regular
 
@@ -279,6 +278,9 @@ def hashing(store: Store) -> GetHashed:
     """`get_hashed` of the store, or what does the same with any other."""
     if isinstance(store, HashesArrivals):  # as slow as a request: not for each file
         return store.get_hashed
+
+    # Imported here, because workers and the projector, which read small files, need no event loop.
+    from holdfast.syncer.files import threads
 
     async def get_and_hash(entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
         size = await store.get(entry.key, target)

@@ -25,7 +25,7 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.download import Remote, fetch_files, remove_unread
 from holdfast.syncer.checkpoint.manifest import Manifest, TrialProgress
-from holdfast.syncer.checkpoint.reading import LocalRemovals, StoredRemovals
+from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
 from holdfast.syncer.checkpoint.staging import Staged, copy_checkpoint, put_in_place
 from holdfast.syncer.checkpoint.upload import CommittedFiles, ShareUpload, Upload, complete
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, os_errors

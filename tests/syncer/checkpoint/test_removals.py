@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.reading import LocalRemovals, StoredRemovals
+from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
 from holdfast.syncer.errors import CheckpointGone, StorageRefused, StorageUnavailable
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores import retry
@@ -128,7 +128,7 @@ async def test_what_is_refused_is_retried_after_longer_and_longer_pauses(
     root: Path, told: Told, stubborn: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
-    monkeypatch.setattr("holdfast.syncer.checkpoint.reading.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("holdfast.syncer.checkpoint.removals.time.monotonic", lambda: now_s)
     removals = LocalRemovals(root, told)
     tried_at = []
     for now_s in range(1000, 1200):
