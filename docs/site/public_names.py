@@ -101,7 +101,8 @@ def _body(module: str) -> list[ast.stmt]:
 
 def _file(module: str) -> Path:
     where = SOURCE.joinpath(*module.split("."))
-    return where / "__init__.py" if where.is_dir() else where.with_suffix(".py")
+    package = where / "__init__.py"
+    return package if package.exists() else where.with_suffix(".py")
 
 
 def _assigns_all(line: ast.stmt) -> bool:

@@ -24,7 +24,6 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -114,6 +113,9 @@ def _in_a_thread(session: Callable[[], Coroutine[Any, Any, R]]) -> R:
         if interrupted:
             raise asyncio.CancelledError
         return await session()
+
+    # Its import registers an exit function, which Python refuses in an atexit handler.
+    from concurrent.futures import ThreadPoolExecutor, wait
 
     with ThreadPoolExecutor(1) as thread:
         try:

@@ -24,12 +24,14 @@ REFERENCE = re.compile(rf"`((?:{ROOMS})/[\w./-]*?)(?::(\w+)(?:\.(\w+))?)?`")
 
 @cache
 def names(path: Path) -> dict[str, set[str]]:
-    """The names that a module defines, and the methods of its classes."""
+    """The names that a module defines, with the methods of its classes."""
     found: dict[str, set[str]] = {}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             inner = node.body if isinstance(node, ast.ClassDef) else []
             found[node.name] = {getattr(one, "name", "") for one in inner}
+        elif isinstance(node, ast.Assign):
+            found |= {one.id: set() for one in node.targets if isinstance(one, ast.Name)}
     return found
 
 

@@ -71,9 +71,10 @@ def test_the_server_ends_with_the_notebook(results: ResultGrid) -> None:
     code = (
         "import os, sys, threading\n"
         "from holdfast.results.reading import find\n"
+        "from holdfast.results.result_grid import results_of\n"
         "from holdfast.experiment.folder.settings import Settings\n"
         "from holdfast.web import frame\n"
-        "found = find(sys.argv[1], Settings.read(os.environ), os.environ).results\n"
+        "found = results_of(find(sys.argv[1], Settings.read(os.environ), os.environ))\n"
         "thread = threading.Thread(target=found.web)\n"  # whose end is not the server's
         "thread.start()\nthread.join()\n"
         "(running,) = frame._running.values()\n"

@@ -140,7 +140,7 @@ def test_a_notebook_that_is_interrupted_does_not_wait_for_the_download(
             cancelled.set()
 
     monkeypatch.setattr(download, "_download", endless)
-    monkeypatch.setattr(download, "ThreadPoolExecutor", Thread)
+    monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor", Thread)
 
     async def cell() -> None:
         with pytest.raises(KeyboardInterrupt), checkpoint.as_directory():
