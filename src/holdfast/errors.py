@@ -30,6 +30,7 @@ class TuneError(Exception):
     remedy: Remedy | None = None
 
     def with_remedy(self, remedy: Remedy | None) -> Self:
+        """This error, with what the user may do about it."""
         self.remedy = remedy
         return self
 
