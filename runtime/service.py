@@ -12,17 +12,16 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Protocol
 
-from holdfast import started_by_import
-from holdfast.forked import close_in_children
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.interpreter import start_child
 from holdfast.runtime.launcher import describe_code
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, Watched, on_end, reaped, still_there
+from holdfast.runtime.service_process import SCRIPTS
 from holdfast.runtime.tasks import Rate, TaskScope, happens
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
@@ -182,56 +181,18 @@ class ThreadService:
             self.ended.set_result(reason)
 
 
-class Inherited:
-    """Descriptors that the controller passed to this process only, not to its children."""
-
-    def __init__(self, descriptors: Sequence[int]) -> None:
-        self._descriptors = descriptors
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
-        close_in_children(self)
-
-    def close_in_child(self) -> None:
-        for descriptor in self._descriptors:
-            os.close(descriptor)
-
-
-# Behind it come the script's arguments: the user's modules may read them when they are imported.
-_SCRIPTS = "--"
-
-
 def start_service(
     entry: str, *, environ: Mapping[str, str], inherited_fds: Sequence[int], title: Title
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start `entry`, a `module:function` that takes a `Channel`, in a process. Returns the process
     and this end of its connection. Raises OSError."""
     return start_child(
-        "holdfast.runtime.service:main",
+        "holdfast.runtime.service_process:main",
         [entry, *title],
         environ=environ,
         inherited_fds=inherited_fds,
-        last=[_SCRIPTS, *map(str, sys.argv)],
+        last=[SCRIPTS, *map(str, sys.argv)],
     )
-
-
-def main() -> None:
-    """Main function of a service process."""
-    entry, title, given = sys.argv[1], Title(*sys.argv[2:5]), sys.argv[5:]
-    own = given.index(_SCRIPTS)
-    fd, parent, *inherited = map(int, given[:own])
-    sys.argv = given[own + 1 :]
-    process_control.die_with_parent(parent)
-    started_by_import.refuse_from_now_on()
-    title.show()
-    ours = Inherited(inherited)
-    # SIGTERM may go to all processes of a job. This process ends with its connection instead.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    module, function = entry.split(":")
-    from importlib import import_module
-
-    with closing(Channel(fd)) as channel:
-        getattr(import_module(module), function)(channel)
-    del ours
 
 
 # A run may take weeks: only deaths that follow each other soon show that another start is in vain.

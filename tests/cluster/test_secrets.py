@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
 
 SCRIPT = Path(__file__).parent / "secret_script.py"
 # Processes that may have the variables of the script's environment, or those of workers.
-MAY_HAVE = ("secret_script.py", "runtime.warm", "runtime.service", "holdfast: ", "ssh -F ")
+MAY_HAVE = ("secret_script.py", "runtime.warm", "runtime.service_process", "holdfast: ", "ssh -F ")
 
 
 class Planted:
