@@ -6,16 +6,18 @@ At exit, Python joins the threads of its own pools, however long they take, but 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.forked import children_end_here
+
+if TYPE_CHECKING:
+    import asyncio
 
 R = TypeVar("R")
 
@@ -109,7 +111,10 @@ async def call(perform: Callable[[], R]) -> R:
 
 def begin(perform: Callable[[], R]) -> asyncio.Future[R]:
     """Like `call`, but return a future. Cancelling it abandons the thread."""
-    loop = asyncio.get_running_loop()
+    # Imported here, because many a process that waits for a disk has no loop.
+    from asyncio import get_running_loop
+
+    loop = get_running_loop()
     ended: asyncio.Future[R] = loop.create_future()
 
     def take_in(call: _Call) -> None:
