@@ -120,13 +120,13 @@ def path_of(text: str, root: str | None, environ: Mapping[str, str]) -> str:
 
 
 def may_be_mistyped(name: str, environ: Mapping[str, str]) -> bool:
-    """Whether a name that no experiment has is similar to one that an experiment has."""
+    """True if a name that no experiment has is similar to one that an experiment has."""
     known = {one for place in _places(environ) for one in place.names()}
     return bool(similar_to(name, known))
 
 
 def _is_here(folder: str) -> bool:
-    """Whether there is an experiment, or the rest of one whose removal was interrupted."""
+    """True if there is an experiment, or the rest of one whose removal was interrupted."""
     return is_experiment(folder) or os.path.lexists(aside_of(Path(folder)))
 
 
@@ -295,7 +295,7 @@ def catalog(
 
 
 def is_one(location: Location) -> bool:
-    """Whether this is an experiment, rather than a place of several. Raises StorageError."""
+    """True if this is an experiment, rather than a place of several. Raises StorageError."""
     if location.local_path is not None:
         return is_experiment(location.local_path)
     return published_as(location) is not None

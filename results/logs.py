@@ -293,7 +293,7 @@ class TrialLog:
         )
 
     def _may_grow(self, trial: Trial, condition: Condition) -> bool:
-        """Whether the node of a trial that has ended may not have sent all of its output yet."""
+        """True if the node of a trial that has ended may not have sent all of its output yet."""
         if not trial.place.nodes or condition is not Condition.LIVE:
             return False
         now = self._now()

@@ -114,7 +114,7 @@ def simple(value: Any) -> Any:
 
 
 def holds(made: Distribution, value: Any) -> bool:
-    """Whether the distribution contains the value."""
+    """True if the distribution contains the value."""
     if isinstance(made, Categories):
         return simple(value) in made.values
     if not is_number(value) or not made.low <= value <= made.high:
@@ -325,7 +325,7 @@ def _text(option: Any) -> Any:
 
 
 def _are_plain(options: Sequence[Any]) -> bool:
-    """Whether Optuna can keep the options, and tell them apart."""
+    """True if Optuna can keep the options, and tell them apart."""
     simple = all(type(one) in SIMPLE for one in options)
     return simple and len(set(options)) == len(options)
 
@@ -736,7 +736,7 @@ class _Export:
         )
 
     def _differs(self, trial: Trial) -> bool:
-        """Whether the study lacks the trial or some of its reports, or has another state."""
+        """True if the study lacks the trial or some of its reports, or has another state."""
         exported = self._exported.get(trial.trial_id)
         if exported is None or exported.state != self._state(trial):
             return True

@@ -291,7 +291,7 @@ class GridPlots:
 
     @property
     def has_goals(self) -> bool:
-        """Whether the run has several goals."""
+        """True if the run has several goals."""
         return len(self._outcome.spec.goals) > 1
 
     @property

@@ -142,7 +142,7 @@ def check_mode(mode: str) -> str:
 
 
 def is_better(value: float, than: float, mode: str) -> bool:
-    """Whether `value` beats `than`. NaN beats nothing, and any number beats NaN."""
+    """True if `value` beats `than`. NaN beats nothing, and any number beats NaN."""
     if math.isnan(than):
         return not math.isnan(value)
     return value > than if mode == "max" else value < than

@@ -512,7 +512,7 @@ def with_storage(
 def is_copy(
     layout: Layout, location: Location, settings: Settings, environ: Mapping[str, str]
 ) -> bool:
-    """Whether this is a copy of a tree that is uploaded to a storage."""
+    """True if this is a copy of a tree that is uploaded to a storage."""
     here = ExperimentPlace(name=layout.root.name, layout=layout, location=location, remote=None)
     try:
         place, note = followed(here, settings, environ)
@@ -522,7 +522,7 @@ def is_copy(
 
 
 def _is_own(layout: Layout) -> bool:
-    """Whether this user wrote the note. What another user wrote makes no request."""
+    """True if this user wrote the note. What another user wrote makes no request."""
     try:
         return layout.mirror_at.stat().st_uid == os.geteuid()
     except OSError:
@@ -576,7 +576,7 @@ def find_enclosing(
 
 
 def _may_enclose(path: str, filesystem: Any) -> bool:
-    """Whether a folder that the user has not named has records of an experiment. In storage, only
+    """True if a folder that the user has not named has records of an experiment. In storage, only
     reading it shows that."""
     here = Location.resolve(path, filesystem, {}).local_path
     if here is None:
@@ -602,7 +602,7 @@ def published_as(location: Location) -> ObjectInfo | None:
 
 
 def _is_newest(layout: Layout, remote: Location) -> bool:
-    """Whether the tree on this machine has all published records, or another machine has more."""
+    """True if the tree on this machine has all published records, or another machine has more."""
     head = with_store(remote, read_head)
     return head is None or has_all(layout, head)
 

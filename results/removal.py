@@ -250,7 +250,7 @@ def _places(
 
 
 def _is_tree(layout: Layout) -> bool:
-    """Whether holdfast has made this folder, also if it is damaged or was removed in part."""
+    """True if holdfast has made this folder, also if it is damaged or was removed in part."""
     has_locks = all(os.path.lexists(lock) for lock in layout.locks)
     is_one = is_experiment(str(layout.root)) and (
         has_locks or segments(layout.journal) or traces_in(layout.root)

@@ -153,7 +153,7 @@ def recorded_row(trial: Trial) -> Row:
 
 
 def has_reported_since_start(trial: Trial) -> bool:
-    """Whether the row is of the trial's newest attempt, so that it will not be rolled back."""
+    """True if the row is of the trial's newest attempt, so that it will not be rolled back."""
     return trial.row is not None and trial.iteration > trial.resumed_from
 
 

@@ -136,7 +136,7 @@ def _running(task: Path) -> str:
 
 
 def fork_works() -> bool:
-    """Whether the platform allows forks. macOS aborts a forked process that uses its
+    """True if the platform allows forks. macOS aborts a forked process that uses its
     frameworks."""
     return sys.platform == "linux"
 

@@ -40,7 +40,7 @@ def origin_of(file: str) -> CodeOrigin:
 
 
 def is_installed(package: str) -> bool:
-    """Whether the top-level package or module is not the user's. Imports nothing."""
+    """True if the top-level package or module is not the user's. Imports nothing."""
     from importlib.util import find_spec
 
     try:
@@ -195,7 +195,7 @@ def checked(names: object, took_s: object) -> tuple[list[str], float]:
 
 
 def _is_name(name: object) -> bool:
-    """Whether it is the dotted name of a module other than `__main__`."""
+    """True if it is the dotted name of a module other than `__main__`."""
     if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isascii():
         return False
     parts = name.split(".")
@@ -217,7 +217,7 @@ def _is_of_use(name: str, module: ModuleType | None) -> bool:
 
 
 def _comes_with_an_import(frame: FrameType | None) -> bool:
-    """Whether the environment was changed by an import of an installed module, which does it in
+    """True if the environment was changed by an import of an installed module, which does it in
     every process, or by holdfast, which does it for every trial."""
     is_librarys = False
     while frame is not None:

@@ -329,7 +329,7 @@ class LocalLauncher:
             self._workers[name].has_used(used)
 
     def _was_successor(self, name: str) -> bool:
-        """Whether the name in a message is a successor's, which has ended or failed to start."""
+        """True if the name in a message is a successor's, which has ended or failed to start."""
         return any(found.has_ended(name) for found in list(self._successions.values()))
 
     def _on_lost(self, warm_client: WarmClient) -> None:

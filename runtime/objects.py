@@ -150,12 +150,12 @@ def _pickler(file: Any, take: Any, packages: set[str]) -> Any:
 
 
 def _has_gaps(array: Any) -> bool:
-    """Whether the array is a view that skips some of its memory, so it has no single buffer."""
+    """True if the array is a view that skips some of its memory, so it has no single buffer."""
     return not (array.flags.forc or array.dtype.hasobject)
 
 
 def _is_slice(array: Any) -> bool:
-    """Whether an Arrow array uses less than half of its buffers."""
+    """True if an Arrow array uses less than half of its buffers."""
     return bool(array.get_total_buffer_size() > 2 * array.nbytes + ALIGNMENT)
 
 
@@ -390,7 +390,7 @@ def _free_bytes(root: str) -> int:
 
 
 def _memory_has_room(size: int, free: int) -> bool:
-    """Whether as much memory as the object takes is left for the processes that use it."""
+    """True if as much memory as the object takes is left for the processes that use it."""
     import psutil
 
     available = min(psutil.virtual_memory().available, _left_of_cgroup())

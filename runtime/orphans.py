@@ -44,7 +44,7 @@ def children(task: str = "thread-self") -> set[int]:
 
 
 def is_child(pid: int, parent: int) -> bool:
-    """Whether `pid` is a process that `parent` has started."""
+    """True if `pid` is a process that `parent` has started."""
     import psutil
 
     try:
@@ -135,7 +135,7 @@ class _SentSignal:
 
 
 def _is_outside(pid: int) -> bool:
-    """Whether the process is outside this process's own group. Modules may start processes in that
+    """True if the process is outside this process's own group. Modules may start processes in that
     group, which ends with this process."""
     try:
         return os.getpgid(pid) != os.getpgrp()

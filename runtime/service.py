@@ -40,7 +40,7 @@ class BackgroundService(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended, or the controller has stopped waiting for it."""
+        """True if it has ended, or the controller has stopped waiting for it."""
 
     def send(self, message: Message) -> None: ...
 

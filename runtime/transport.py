@@ -162,7 +162,7 @@ def remove_left(paths: Sequence[str], controller: int) -> None:
 
 
 def _has_died(pid: int) -> bool:
-    """Whether a process is dead. Its connections end a moment before itself."""
+    """True if a process is dead. Its connections end a moment before itself."""
     if sys.platform == "linux":
         try:
             descriptor = os.pidfd_open(pid)

@@ -45,7 +45,7 @@ class Decoder:
 
     @property
     def is_within(self) -> bool:
-        """Whether a frame has begun and is not complete."""
+        """True if a frame has begun and is not complete."""
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> list[Message]:

@@ -43,7 +43,7 @@ class Capacity:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nobody holds anything."""
+        """True if nobody holds anything."""
         return self.free == Capacity(self.total).free
 
     @property
@@ -52,7 +52,7 @@ class Capacity:
         return tuple(share / _UNITS for share in self._gpus)
 
     def ever_fits(self, amounts: Mapping[str, float]) -> bool:
-        """Whether the request would fit if everything were free."""
+        """True if the request would fit if everything were free."""
         for key, amount in amounts.items():
             if key != "GPU" and units(amount) > units(self.total.get(key, 0)):
                 return False
@@ -91,14 +91,14 @@ class Capacity:
         return 0 if rest else min(most, len(self._whole) // count)
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:
-        """Whether these resources are free now."""
+        """True if these resources are free now."""
         allocation = self.take(amounts)
         if allocation is not None:
             self.give_back(allocation)
         return allocation is not None
 
     def can_hold(self, allocation: Allocation | Place) -> bool:
-        """Whether these resources, with these GPUs, are free now."""
+        """True if these resources, with these GPUs, are free now."""
         share = min(units(allocation.amounts.get("GPU", 0)), _UNITS)
         return all(
             units(amount) <= self._free.get(key, 0)

@@ -51,7 +51,7 @@ def budget_of(failure: Failure, config: FailureConfig) -> Budget | None:
 
 
 def has_left(trial: Trial, budget: Budget, config: FailureConfig) -> bool:
-    """Whether the budget allows another attempt."""
+    """True if the budget allows another attempt."""
     limit = limit_of(budget, config)
     return limit == -1 or limit is None or budget.spent(trial) < limit
 
@@ -228,14 +228,14 @@ def on_wait_ended(state: State, event: WaitEnded) -> list[Effect]:
 
 
 def _could_not_save(state: State, event: Raised) -> bool:
-    """Whether a trial failed to save the checkpoint that it should pause with."""
+    """True if a trial failed to save the checkpoint that it should pause with."""
     trial = state.trials[event.trial_id]
     is_paused = trial.status is Status.PAUSED and trial.attempt == event.attempt
     return is_paused and state.spec.saves_when_told and trial.origin is None
 
 
 def _is_of_the_end(state: State, failure: Failure) -> bool:
-    """Whether the failure is part of the run's end.
+    """True if the failure is part of the run's end.
 
     When a whole job ends, user code may fail because programs that it uses have ended first.
     """

@@ -230,7 +230,7 @@ class Machine(State):
         return effects
 
     def has_left(self, trial: Trial) -> bool:
-        """Whether the trial has ended for good, and no worker runs it any more."""
+        """True if the trial has ended for good, and no worker runs it any more."""
         return trial.status.is_final and trial.trial_id not in self.placement.holds
 
     def _rest(self, event: Started | Returned) -> list[Effect] | None:

@@ -98,7 +98,7 @@ class Placement:
 
     @property
     def has_trials(self) -> bool:
-        """Whether a trial runs, is queued, or waits for something other than a person."""
+        """True if a trial runs, is queued, or waits for something other than a person."""
         if self.holds or self.queue:
             return True
         return any(wait is not WaitsFor.PERSON for wait in self.waits.values())
@@ -158,7 +158,7 @@ class Placement:
         return Given(allocation=allocation, reuse=reuse)
 
     def has_room(self, resources: PlacementGroupFactory) -> bool:
-        """Whether these resources are free now."""
+        """True if these resources are free now."""
         if self.cluster:
             return has_room(self.cluster, resources)
         return self.capacity.has_room(resources.required_resources)
@@ -166,7 +166,7 @@ class Placement:
     def can_add(
         self, trial_id: str, bundle: Mapping[str, float], resources: PlacementGroupFactory
     ) -> bool:
-        """Whether the trial, which would have `resources` then, could get another bundle."""
+        """True if the trial, which would have `resources` then, could get another bundle."""
         if not self.cluster:
             return self.capacity.has_room(bundle)
         if self.cluster.find(bundle) is None:
@@ -212,7 +212,7 @@ class Placement:
     def _serves(
         self, held: Allocation, amounts: Mapping[str, float], resources: PlacementGroupFactory
     ) -> bool:
-        """Whether a worker with this allocation may run a trial that asks for these resources."""
+        """True if a worker with this allocation may run a trial that asks for these resources."""
         if held.amounts != amounts:
             return False
         return not self.cluster or serves(held.places, resources)

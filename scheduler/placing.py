@@ -255,7 +255,7 @@ def _next_index(state: State) -> int:
 
 
 def _looks_ahead(state: State) -> bool:
-    """Whether a slow search should make another trial before a worker is free for it.
+    """True if a slow search should make another trial before a worker is free for it.
 
     A trial that is suggested earlier knows fewer results, so the algorithm says how many, as a
     share of those that run: it already knows nothing of these.
@@ -392,12 +392,12 @@ def sizes(trial: Trial, now: float) -> Iterator[PlacementGroupFactory]:
 
 
 def can_shrink(trial: Trial, failure: Failure) -> bool:
-    """Whether a lost process is not a failure, because the others can continue without it."""
+    """True if a lost process is not a failure, because the others can continue without it."""
     return failure.kind in OF_THE_PROCESS and trial.bundles > trial.spec.resources.least_bundles
 
 
 def can_grow(state: State, trial: Trial) -> bool:
-    """Whether another bundle is free and no other trial waits for resources."""
+    """True if another bundle is free and no other trial waits for resources."""
     more = trial.next_bundle
     if more is None or not trial.has_room or state.placement.queue:
         return False

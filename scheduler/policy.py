@@ -90,7 +90,7 @@ def hooks_of(kind: type[Any]) -> tuple[str, ...]:
 
 
 def is_own(kind: type[Any], name: str) -> bool:
-    """Whether the class defines this method itself."""
+    """True if the class defines this method itself."""
     return getattr(kind, name, None) is not getattr(SchedulerHooks, name)
 
 
@@ -295,15 +295,15 @@ class View(Protocol):
 
     @property
     def has_queue(self) -> bool:
-        """Whether trials wait for resources."""
+        """True if trials wait for resources."""
 
     @property
     def asking(self) -> bool:
-        """Whether the search is working on another trial, for which resources are free."""
+        """True if the search is working on another trial, for which resources are free."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the search is known to have no more trials."""
+        """True if the search is known to have no more trials."""
 
     @property
     def questions(self) -> Mapping[str, Config]:
@@ -311,7 +311,7 @@ class View(Protocol):
 
     @property
     def has_all_rungs(self) -> bool:
-        """Whether `Trial.rungs` has all rungs that were noted since the experiment began."""
+        """True if `Trial.rungs` has all rungs that were noted since the experiment began."""
 
 
 class TrialScheduler(SchedulerHooks, Described):
@@ -376,6 +376,6 @@ class FIFOScheduler(TrialScheduler):
 
 
 def is_memoryless(policy: TrialScheduler | None) -> bool:
-    """Whether it decides from the view alone, so that it can start from a snapshot without a
+    """True if it decides from the view alone, so that it can start from a snapshot without a
     replay."""
     return policy is None or type(policy) is FIFOScheduler

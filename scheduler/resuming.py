@@ -107,7 +107,7 @@ def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
 
 
 def _stays_paused(state: State, trial: Trial, event: Resumed) -> bool:
-    """Whether only the scheduler decides when it resumes."""
+    """True if only the scheduler decides when it resumes."""
     is_paused = trial.status is Status.PAUSED and trial.trial_id not in state.resume_when_free
     return is_paused and event.unfinished is ResumeType.RESUME and state.spec.scheduler != ""
 
@@ -138,7 +138,7 @@ def _should_run(trial: Trial, event: Resumed, spec: ExperimentSpec, *, is_over: 
 
 
 def has_work(state: State, event: Resumed) -> bool:
-    """Whether the experiment that `event` restores has anything left to do."""
+    """True if the experiment that `event` restores has anything left to do."""
     spec = event.spec or state.spec
     if not state.finished:
         return True
@@ -151,12 +151,12 @@ def has_work(state: State, event: Resumed) -> bool:
 
 
 def _is_wider(old: ExperimentSpec, new: ExperimentSpec) -> bool:
-    """Whether the search may suggest trials that it could not suggest before."""
+    """True if the search may suggest trials that it could not suggest before."""
     return (old.num_samples, old.space_number) != (new.num_samples, new.space_number)
 
 
 def is_selected(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
-    """Whether the restore's settings select trials in its state, and it can run."""
+    """True if the restore's settings select trials in its state, and it can run."""
     wish = _wish(trial, event)
     if wish is ResumeType.RESUME and trial.status is Status.TERMINATED:
         return bool(trial.checkpoints) and not reaches(row_of(trial), spec.stop)
@@ -176,7 +176,7 @@ def written(state: State, event: Resumed) -> Iterator[Trial]:
 
 
 def restarts(trial: Trial, event: Resumed) -> bool:
-    """Whether the restore's settings restart the trial from scratch."""
+    """True if the restore's settings restart the trial from scratch."""
     return _wish(trial, event) is ResumeType.RESTART
 
 

@@ -314,7 +314,7 @@ class State:
 
     @property
     def waits_for_person(self) -> bool:
-        """Whether only trials are left that a person has paused."""
+        """True if only trials are left that a person has paused."""
         if not self.placement.held or self.placement.has_trials or self.questions:
             return False
         is_over = self.ending is not None or self.finished
@@ -328,7 +328,7 @@ class State:
 
     @property
     def has_queue(self) -> bool:
-        """Whether trials wait for resources."""
+        """True if trials wait for resources."""
         return bool(self.placement.queue)
 
     def add(self, trial: Trial) -> None:
@@ -421,7 +421,7 @@ class State:
             self.placement.wait(trial_id, WaitsFor.CHECKPOINT if awaits else None)
 
     def awaits_answer(self, trial: Trial) -> bool:
-        """Whether its node took the checkpoint with it that the trial would resume from, and it is
+        """True if its node took the checkpoint with it that the trial would resume from, and it is
         not known yet whether that is in storage."""
         checkpoint = self._resumes_from(trial)
         if checkpoint is None or checkpoint.committed:

@@ -39,6 +39,6 @@ def made_by_search(machine: Machine) -> int:
 
 
 def has_rest(machine: Machine) -> bool:
-    """Whether a plain restore has trials to finish or to create."""
+    """True if a plain restore has trials to finish or to create."""
     is_final = all(trial.status.is_final for trial in machine.trials.values())
     return not (is_final and (machine.search_ended or not_created(machine) == 0))

@@ -126,7 +126,7 @@ class Failure:
 
     @property
     def is_no_room(self) -> bool:
-        """Whether a disk was full, or a quota used up, in holdfast's own files or the user's."""
+        """True if a disk was full, or a quota used up, in holdfast's own files or the user's."""
         return any(text in self.message for text in _NO_ROOM)
 
     @property

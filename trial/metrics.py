@@ -49,7 +49,7 @@ def lookup(row: Mapping[str, Any], key: str) -> Any:
 
 
 def has_metric(row: Mapping[str, Any], name: str) -> bool:
-    """Whether `row` has `name`, or `a/b` inside it, whatever the value."""
+    """True if `row` has `name`, or `a/b` inside it, whatever the value."""
     if name in row or name in _IN_EVERY_ROW:
         return True
     outer, _, last = name.rpartition("/")

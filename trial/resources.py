@@ -108,7 +108,7 @@ class PlacementGroupFactory:
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the trial can run with fewer bundles than it asks for."""
+        """True if the trial can run with fewer bundles than it asks for."""
         return self.least_bundles < len(self.bundles)
 
     def first(self, count: int) -> PlacementGroupFactory:
@@ -197,7 +197,7 @@ class Allocation:
         return tuple(dict.fromkeys(place.node for place in self.places))
 
     def is_on(self, node: str) -> bool:
-        """Whether one of the bundles is on this node."""
+        """True if one of the bundles is on this node."""
         return any(place.node == node for place in self.places)
 
 

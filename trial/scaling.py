@@ -117,7 +117,7 @@ class ScalingConfig(Assignable):
 
     @property
     def is_elastic(self) -> bool:
-        """Whether `num_workers` is a pair of two different numbers."""
+        """True if `num_workers` is a pair of two different numbers."""
         return self.least_workers != self.most_workers
 
     @property

@@ -472,7 +472,7 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def is_grid(value: object) -> bool:
-    """Whether `value` is a grid, made by `grid_search` or written by hand."""
+    """True if `value` is a grid, made by `grid_search` or written by hand."""
     return isinstance(value, dict) and len(value) == 1 and "grid_search" in value
 
 
@@ -490,7 +490,7 @@ def grid_values(value: Any) -> Sequence[Any] | None:
 
 
 def is_searched(value: Any) -> bool:
-    """Whether `value` is a domain or a grid, or contains one."""
+    """True if `value` is a domain or a grid, or contains one."""
     if isinstance(value, Domain) or is_grid(value):
         return True
     if isinstance(value, (dict, list, tuple)):
@@ -529,7 +529,7 @@ def check_called(value: Any, path: str, expressions: str = "") -> None:
 
 
 def has_user_code(space: Mapping[str, Any]) -> bool:
-    """Whether drawing from `space` runs the user's functions."""
+    """True if drawing from `space` runs the user's functions."""
     ours = (Float, Integer, Normal, Categorical)
     return any(not isinstance(domain, ours) for domain in _domains(space))
 

@@ -180,7 +180,7 @@ class ExperimentPlateauStopper(Stopper):
         return self.stop_all()
 
     def has_plateaued(self) -> bool:
-        """Whether the standard deviation of the best values is at most `std`."""
+        """True if the standard deviation of the best values is at most `std`."""
         return len(self._best) == self.top and _std(self._best) <= self.std
 
     def stop_all(self) -> bool:
@@ -199,7 +199,7 @@ class FunctionStopper(Stopper):
 
     @classmethod
     def is_valid_function(cls, fn: object) -> bool:
-        """Whether `fn` can be called and is not a Stopper, which needs no wrapping."""
+        """True if `fn` can be called and is not a Stopper, which needs no wrapping."""
         is_stopper = isinstance(fn, Stopper) or (isinstance(fn, type) and issubclass(fn, Stopper))
         return callable(fn) and not is_stopper
 
@@ -257,19 +257,19 @@ def bounds_of(stop: object) -> dict[str, float]:
 
 
 def is_asked(stop: object) -> bool:
-    """Whether `stop` must be called with reports, because the machine cannot decide it alone."""
+    """True if `stop` must be called with reports, because the machine cannot decide it alone."""
     known = (MaximumIterationStopper, TimeoutStopper, NoopStopper)
     return any(type(one) not in known for one in _flat(stop))
 
 
 def ends_all(stop: object) -> bool:
-    """Whether `stop` could ever end the whole experiment."""
+    """True if `stop` could ever end the whole experiment."""
     found = [one for one in _flat(stop) if isinstance(one, Stopper)]
     return any(type(one).stop_all is not Stopper.stop_all for one in found)
 
 
 def is_users_own(stop: object) -> bool:
-    """Whether `stop` contains the user's own code, of which `text_of` shows only the name."""
+    """True if `stop` contains the user's own code, of which `text_of` shows only the name."""
     several = _flat(stop)
     return any(type(one).__module__ != __name__ or type(one) is FunctionStopper for one in several)
 

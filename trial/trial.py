@@ -109,12 +109,12 @@ class CheckpointRecord:
 
     @property
     def stays_here(self) -> bool:
-        """Whether it is never uploaded to storage that is not on this machine."""
+        """True if it is never uploaded to storage that is not on this machine."""
         return self.upload is CheckpointUploadMode.NO_UPLOAD
 
     @property
     def persisted(self) -> bool:
-        """Whether storage has it."""
+        """True if storage has it."""
         return self.committed and not self.stays_here
 
     @property
@@ -238,7 +238,7 @@ class StopReason(StrEnum):
 
     @property
     def is_early(self) -> bool:
-        """Whether the trial ended without an error, but had more to do."""
+        """True if the trial ended without an error, but had more to do."""
         return self in (
             StopReason.PRUNED,
             StopReason.STOPPED,
@@ -396,17 +396,17 @@ class Trial:
 
     @property
     def waits_for_person(self) -> bool:
-        """Whether it does not start because a person paused it."""
+        """True if it does not start because a person paused it."""
         return self.is_held and self.status is Status.PENDING
 
     @property
     def waits_for_worker(self) -> bool:
-        """Whether it starts as soon as resources are free for it."""
+        """True if it starts as soon as resources are free for it."""
         return self.status is Status.PENDING and not self.is_held
 
     @property
     def is_pausing(self) -> bool:
-        """Whether a person paused it, but it still runs."""
+        """True if a person paused it, but it still runs."""
         return self.is_held and self.status.has_worker
 
     @property
@@ -438,7 +438,7 @@ class Trial:
 
     @property
     def has_saved(self) -> bool:
-        """Whether its newest checkpoint is of its newest iteration."""
+        """True if its newest checkpoint is of its newest iteration."""
         newest = self.newest_checkpoint
         return newest is not None and newest.iteration == self.iteration
 
@@ -453,7 +453,7 @@ class Trial:
 
     @property
     def awaits_copy(self) -> bool:
-        """Whether it will start from a copy of another trial's checkpoint."""
+        """True if it will start from a copy of another trial's checkpoint."""
         ends = self.status.is_final or self.status is Status.STOPPING
         return self.origin is not None and not ends
 

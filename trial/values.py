@@ -70,7 +70,7 @@ class Ref:
 
 
 def is_plain(value: object) -> bool:
-    """Whether `encoding.to_plain` takes `value` and `from_plain` returns an equal one.
+    """True if `encoding.to_plain` takes `value` and `from_plain` returns an equal one.
 
     True for None, bool, int, float, UTF-8 text, bytes, and lists, tuples, sets, frozensets and
     dicts of these; false for their subclasses, which would return as the base class.
@@ -82,12 +82,12 @@ def is_plain(value: object) -> bool:
 
 
 def has_text_keys(value: Any) -> bool:
-    """Whether `value` is a dict whose keys are UTF-8 text, as JSON requires."""
+    """True if `value` is a dict whose keys are UTF-8 text, as JSON requires."""
     return type(value) is dict and all(type(key) is str and _is_plain(key) for key in value)
 
 
 def has_plain_keys(value: Any) -> bool:
-    """Whether `value` is a dict that is plain if its values are."""
+    """True if `value` is a dict that is plain if its values are."""
     if has_text_keys(value):
         return True
     return type(value) is dict and len(value) <= _MOST and all(map(_is_key, value))

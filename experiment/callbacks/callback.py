@@ -186,7 +186,7 @@ _ENDINGS: dict[Status, tuple[str, ...]] = {
 
 
 def _was_retried(event: Event | None, before: Trial, after: Trial) -> bool:
-    """Whether the trial failed and is retried.
+    """True if the trial failed and is retried.
 
     One event may fail an attempt and launch the next: then the trial no longer has the error.
     """

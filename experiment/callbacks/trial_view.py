@@ -81,7 +81,7 @@ def _overlaps(name: str, others: Iterable[str]) -> bool:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether they are the same parameter, or one contains the other."""
+    """True if they are the same parameter, or one contains the other."""
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
@@ -224,11 +224,11 @@ class TrialView:
         return self._surroundings.checkpoint_of(self._trial.spec, newest) if newest else None
 
     def has_checkpoint(self) -> bool:
-        """Whether it has a checkpoint."""
+        """True if it has a checkpoint."""
         return self._trial.newest_checkpoint is not None
 
     def is_finished(self) -> bool:
-        """Whether it is TERMINATED or ERROR."""
+        """True if it is TERMINATED or ERROR."""
         return self._trial.status.is_final
 
     @property

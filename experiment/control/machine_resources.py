@@ -48,7 +48,7 @@ def forget() -> None:
 
 
 def is_given() -> bool:
-    """Whether `give` was called, and `forget` was not called since."""
+    """True if `give` was called, and `forget` was not called since."""
     return bool(_given)
 
 

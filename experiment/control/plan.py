@@ -73,13 +73,13 @@ class RunPlan:
 
     @property
     def has_page(self) -> bool:
-        """Whether it serves a page."""
+        """True if it serves a page."""
         asked = self.run_config is not None and self.run_config.web
         return asked or self.settings.web
 
     @property
     def runs_trials(self) -> bool:
-        """Whether any trial is left to run."""
+        """True if any trial is left to run."""
         return isinstance(self.first, Begun) or has_work(self.machine, self.first)
 
     def references_used(self, references: Iterable[ObjectRef]) -> list[ObjectRef]:

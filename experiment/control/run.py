@@ -110,22 +110,22 @@ class Run:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has started, and has not ended."""
+        """True if it has started, and has not ended."""
         return self._thread.is_alive() and not self.done.is_set()
 
     @property
     def has_begun(self) -> bool:
-        """Whether the experiment has its first record."""
+        """True if the experiment has its first record."""
         return not self.plan.fresh or bool(self.machine.spec.experiment_id)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether everything has ended. Returns after `timeout_s` at the latest."""
+        """True if everything has ended. Returns after `timeout_s` at the latest."""
         has_ended = self.done.wait(timeout_s)
         self._end_child()
         return has_ended
 
     def wait_for_news(self, seen: float, rest_s: float, quiet_s: float) -> bool:
-        """Whether the bell rings, upon which this returns. After `rest_s` seconds it also returns
+        """True if the bell rings, upon which this returns. After `rest_s` seconds it also returns
         if the machine has had an event since the one at `seen`, and `quiet_s` later in any
         case."""
         if self._is_rung(rest_s):

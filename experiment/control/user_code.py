@@ -377,7 +377,7 @@ def _stays_ended(trial: Trial, resumed: Resumed) -> bool:
 
 
 def _is_abandoned(trial: Trial, resumed: Resumed) -> bool:
-    """Whether the trial was unfinished and will not be resumed."""
+    """True if the trial was unfinished and will not be resumed."""
     under_way = bool(trial.attempt) and not trial.status.is_final
     return under_way and trial.status is not Status.STOPPING and resumed.unfinished == "skip"
 
@@ -488,7 +488,7 @@ class UserCode:
             self._calls.close()
 
     def _may_report(self) -> bool:
-        """Whether a trial may still report, if only after a person has resumed it."""
+        """True if a trial may still report, if only after a person has resumed it."""
         placement = self._machine.placement
         return bool(placement.has_trials or placement.held or self._machine.paused)
 

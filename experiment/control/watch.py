@@ -306,7 +306,7 @@ class Watcher:
         return True
 
     def _wait(self) -> bool:
-        """Whether the run has ended. Otherwise returns when it is time to look at it again."""
+        """True if the run has ended. Otherwise returns when it is time to look at it again."""
         if self._inline is not None:
             return self._inline.work(self._run)
         # After a bell, another one has to wait; and after an order to end there is a deadline.
@@ -512,7 +512,7 @@ def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
 
 
 def _is_unfinished(run: Run, facts: RunFacts) -> bool:
-    """Whether a restore would have anything left to do."""
+    """True if a restore would have anything left to do."""
     machine = run.machine
     trials = list(machine.trials.values())
     planned = machine.spec.options.get(PLANNED, facts.total)  # a person may have raised it

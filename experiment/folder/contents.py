@@ -93,7 +93,7 @@ def check_folder(folder: Path) -> None:
 
 
 def is_written(name: str) -> bool:
-    """Whether a run writes this name into the experiment's own folder on this machine, in addition
+    """True if a run writes this name into the experiment's own folder on this machine, in addition
     to the folders of trials."""
     ours = (JOURNAL, CONTROL, MIRROR_OF, MIRROR_AT, INDEX_NAME, ENDED_NAME)
     is_one = name in ours or name.startswith(LOCK)
@@ -123,7 +123,7 @@ _SHOWN = 10
 
 
 def is_experiment(folder: str) -> bool:
-    """Whether the folder is an experiment's, even a damaged one whose journal has no segments."""
+    """True if the folder is an experiment's, even a damaged one whose journal has no segments."""
     layout = Layout(Path(folder))
     return any(map(os.path.lexists, (layout.journal, layout.root / HEAD, layout.lock)))
 
@@ -190,7 +190,7 @@ def uploader_settings(
 
 
 def _is_record(log_names: Sequence[str], key: str) -> bool:
-    """Whether a file is uploaded without `sync_artifacts`, because holdfast writes it.
+    """True if a file is uploaded without `sync_artifacts`, because holdfast writes it.
 
     Files deeper in a trial's folder are the user's, whatever their names.
     """
@@ -202,7 +202,7 @@ def _is_record(log_names: Sequence[str], key: str) -> bool:
 
 
 def _is_remade(key: str) -> bool:
-    """Whether the projector can rewrite the file from the journal wherever the experiment
+    """True if the projector can rewrite the file from the journal wherever the experiment
     resumes."""
     folder, _, name = key.rpartition("/")
     logs = (names.STDOUT, names.STDERR)

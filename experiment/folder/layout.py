@@ -56,7 +56,7 @@ TRIAL_FILES = (PARAMS, RESULTS, PROGRESS, ERROR, STDOUT, STDERR)
 
 
 def is_trial_record(name: str) -> bool:
-    """Whether a file in a trial's directory is a record of holdfast rather than an artifact."""
+    """True if a file in a trial's directory is a record of holdfast rather than an artifact."""
     is_events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
     return is_events or name in TRIAL_FILES
 
@@ -82,20 +82,20 @@ def of_rank_0(name: str) -> str:
 
 
 def is_the_experiments(name: str) -> bool:
-    """Whether a file in the experiment's own folder is one that holdfast writes."""
+    """True if a file in the experiment's own folder is one that holdfast writes."""
     if name in (TUNER, TRAINER, CALLBACKS, NODES, *SWEEPS) or is_policy_log(name):
         return True
     return name.startswith((SNAPSHOT_PREFIX, VARIANTS_PREFIX, CURSOR_PREFIX, UNDELIVERED_PREFIX))
 
 
 def is_policy_log(name: str) -> bool:
-    """Whether a file in the experiment's folder logs which trial was cloned from which."""
+    """True if a file in the experiment's folder logs which trial was cloned from which."""
     is_of_trial = name.startswith(POLICY_LOG_PREFIX) and name.endswith(POLICY_LOG_SUFFIX)
     return name == POLICY_LOG or is_of_trial
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether a folder in a trial's directory has the name of a checkpoint."""
+    """True if a folder in a trial's directory has the name of a checkpoint."""
     return checkpoint_number(name) is not None
 
 

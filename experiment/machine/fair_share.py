@@ -35,7 +35,7 @@ class CapacityShare(Protocol):
 
     @property
     def has_gpus(self) -> bool:
-        """Whether the machine has GPUs."""
+        """True if the machine has GPUs."""
         ...
 
     def take(
@@ -45,16 +45,16 @@ class CapacityShare(Protocol):
         ...
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:
-        """Whether these resources are free now."""
+        """True if these resources are free now."""
         ...
 
     @property
     def keeps_idle(self) -> bool:
-        """Whether a worker that no trial needs at the moment may keep its resources."""
+        """True if a worker that no trial needs at the moment may keep its resources."""
         ...
 
     def yields(self) -> bool:
-        """Whether an idle worker should end, because another experiment has less and waits."""
+        """True if an idle worker should end, because another experiment has less and waits."""
         ...
 
     def give_back(self, allocation: Allocation) -> None: ...
@@ -137,7 +137,7 @@ def yields(sharers: Sequence[Sharer], name: str) -> bool:
 
 
 def has_room(sharers: Sequence[Sharer], name: str, amounts: Mapping[str, float]) -> bool:
-    """Whether the experiment could take this now, and nobody waits."""
+    """True if the experiment could take this now, and nobody waits."""
     own = next(one for one in sharers if one.name == name)
     nobody_waits = not any(one.waits for one in sharers)
     return nobody_waits and _Free(sharers).claim(own, amounts) is not None

@@ -81,7 +81,7 @@ class MachineShare:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether the machine has GPUs."""
+        """True if the machine has GPUs."""
         return "GPU" in self._member.total
 
     def take(
@@ -117,7 +117,7 @@ class MachineShare:
         return number is not None
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:
-        """Whether these resources are free now, and nobody waits."""
+        """True if these resources are free now, and nobody waits."""
         return has_room(self._look(), self._membership.name, amounts)
 
     @property
@@ -126,7 +126,7 @@ class MachineShare:
         return False
 
     def yields(self) -> bool:
-        """Whether an idle worker should end, because another experiment has less and waits."""
+        """True if an idle worker should end, because another experiment has less and waits."""
         return yields(self._look(), self._membership.name)
 
     def waits_text(self, wanted: Allocation) -> str:

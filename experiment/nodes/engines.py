@@ -53,7 +53,7 @@ class PlannedEngine:
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the number of nodes follows the queue."""
+        """True if the number of nodes follows the queue."""
         return self.least < self.most and len(self.offer.kinds) == 1
 
     def most_of(self, kind: NodeKind) -> int | None:

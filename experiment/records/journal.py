@@ -282,7 +282,7 @@ def _fault(journal: Path, number: int) -> str:
 
 
 def may_be_steered(journal: Path, begins: int) -> bool:
-    """Whether a person may have changed settings of the experiment that begins in this segment.
+    """True if a person may have changed settings of the experiment that begins in this segment.
 
     Looks for the names of such events in the bytes, which takes a tenth of the time of reading the
     records.
@@ -302,7 +302,7 @@ def _has_name(path: Path) -> bool:
 
 
 def has_begun(journal: Path) -> bool:
-    """Whether an experiment begins in this journal, which may be unreadable. Raises OSError."""
+    """True if an experiment begins in this journal, which may be unreadable. Raises OSError."""
     try:
         return find_beginning(journal) is not None
     except JournalUnreadable:
@@ -354,7 +354,7 @@ class Segment:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever written to it."""
+        """True if nothing was ever written to it."""
         return self.size == len(MAGIC) and self.is_whole
 
 

@@ -86,7 +86,7 @@ def published(remote: Location) -> dict[str, Any] | None:
 
 
 def has_all(layout: Layout, head: Mapping[str, Any]) -> bool:
-    """Whether the tree here has the whole published journal."""
+    """True if the tree here has the whole published journal."""
     return all(is_here(layout.journal, stretch) for stretch in stretches_of(head))
 
 
@@ -395,7 +395,7 @@ class OpenedExperiment:
         return ""
 
     def exists(self) -> bool:
-        """Whether there is an experiment, on this machine or in storage.
+        """True if there is an experiment, on this machine or in storage.
 
         Raises StorageError, or JournalUnreadable if there is one whose journal cannot be read.
         """
@@ -457,7 +457,7 @@ class OpenedExperiment:
         return self._prepared.machine.spec
 
     def ended_without_results(self) -> bool:
-        """Whether the newest run is finished and has nothing to resume, or has no trial."""
+        """True if the newest run is finished and has nothing to resume, or has no trial."""
         return _is_without_results(self.recover().machine)
 
     def bring(self) -> None:

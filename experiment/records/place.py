@@ -46,7 +46,7 @@ class MirrorNote:
     tree: str = ""
 
     def is_of(self, root: Path) -> bool:
-        """Whether it was written in this folder, and not copied or moved there."""
+        """True if it was written in this folder, and not copied or moved there."""
         return self.tree == _tree(root)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ def read_mirror(layout: Layout) -> MirrorNote | None:
 
 
 def is_mirror_of(layout: Layout, remote: Location) -> bool:
-    """Whether the tree here belongs to the experiment in this storage, or to none yet.
+    """True if the tree here belongs to the experiment in this storage, or to none yet.
 
     An experiment with the same name may be in another storage, or only here.
     """
@@ -103,7 +103,7 @@ def mirror_name(name: str, remote: Location) -> str:
 
 
 def _reaches(uri: str, address: str) -> bool:
-    """Whether a URI, which anybody may have written, leads to the noted storage."""
+    """True if a URI, which anybody may have written, leads to the noted storage."""
     try:
         remote = Location.resolve(uri, None, {})
     except InvalidLocation:

@@ -86,7 +86,7 @@ class FilesNote:
 
     @property
     def is_possible(self) -> bool:
-        """Whether there are no more rows than bytes, and no marks behind the end of a file."""
+        """True if there are no more rows than bytes, and no marks behind the end of a file."""
         return self.rows <= self.progress.size and all(
             mark.results <= self.results.size
             and mark.rows <= self.rows

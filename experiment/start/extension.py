@@ -74,7 +74,7 @@ def _modules_of(trainable: Any) -> str:
 
 
 def has_changed(trainable: Any, file: TunerFile) -> bool:
-    """Whether the trials ran other code, as far as known."""
+    """True if the trials ran other code, as far as known."""
     if isinstance(trainable, TrainLoop):
         return False
     return differ(recorded_code(file).get("digest", ""), digest_of(trainable))
@@ -211,7 +211,7 @@ class Wanted:
 
     @property
     def is_extension(self) -> bool:
-        """Whether it changes the experiment itself, which requires `extend=True`."""
+        """True if it changes the experiment itself, which requires `extend=True`."""
         given = (self.num_samples, self.stop, self.param_space, self.time_budget_s)
         return any(value is not None for value in given)
 

@@ -345,7 +345,7 @@ def _mode_of(algorithm: Any) -> Mode | None:
 
 
 def _follows_from_spec(search: Any) -> bool:
-    """Whether the seed in the journal is all that a restore needs to draw the same trials."""
+    """True if the seed in the journal is all that a restore needs to draw the same trials."""
     return search is None or (
         type(search) is BasicVariantGenerator
         and not search.points_to_evaluate

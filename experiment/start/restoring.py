@@ -156,7 +156,7 @@ def check_recorded(machine: Machine) -> None:
 
 
 def _is_pickled(tree: Any) -> bool:
-    """Whether a value is carried as a pickle, anywhere in a tree of plain values."""
+    """True if a value is carried as a pickle, anywhere in a tree of plain values."""
     waiting = [tree]
     while waiting:
         part = waiting.pop()
@@ -234,7 +234,7 @@ _COMPARED_APART = frozenset({"metric", "mode", "max_concurrent"})
 
 
 def check_resume(resume: object, *, extend: bool, resume_config: ResumeConfig | None) -> bool:
-    """Whether `fit` resumes an existing experiment. Raises InvalidConfig."""
+    """True if `fit` resumes an existing experiment. Raises InvalidConfig."""
     if resume not in _RESUMES:
         raise InvalidConfig(
             f"resume must be one of {_RESUMES}, not {resume!r:.100}{_resume_meant(resume)}"
@@ -348,7 +348,7 @@ def differing_arguments(kept: object, script: object) -> list[str]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether they are equal, or cannot be compared."""
+    """True if they are equal, or cannot be compared."""
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
         return one == other or (math.isnan(one) and math.isnan(other))
     if type(one) is not type(other):
@@ -617,7 +617,7 @@ class _Kept:
 
 
 def _is_indispensable(name: str, spec: ExperimentSpec) -> bool:
-    """Whether the experiment cannot resume without the object.
+    """True if the experiment cannot resume without the object.
 
     The journal is replayed with its scheduler and means nothing with another one. Without its stop
     function a run may never end.

@@ -99,12 +99,12 @@ class UploadNodes:
         self._kept: dict[str, str] = {}
 
     def __contains__(self, node: str) -> bool:
-        """Whether this node is there."""
+        """True if this node is there."""
         return node in self._nodes
 
     @property
     def has_nodes(self) -> bool:
-        """Whether trials run on nodes."""
+        """True if trials run on nodes."""
         return self._transport is not None
 
     def names(self) -> list[str]:
@@ -212,7 +212,7 @@ class UploadNodes:
             self._nodes[node].copies[folder] = is_whole
 
     def has_copy(self, node: str, folder: str) -> bool:
-        """Whether the whole checkpoint lies on the node."""
+        """True if the whole checkpoint lies on the node."""
         return node in self._nodes and self._nodes[node].copies.get(folder, False)
 
     def trials_on(self, node: str) -> NodeTrials | None:

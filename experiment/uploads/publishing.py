@@ -194,7 +194,7 @@ class EndedTrials:
                 yield trial.spec.dirname, ""
 
     def _has_ended(self, trial: Trial) -> bool:
-        """Whether nothing more comes into its folder, neither of its worker nor of its uploads."""
+        """True if nothing more comes into its folder, neither of its worker nor of its uploads."""
         is_committed = all(checkpoint.committed for checkpoint in trial.checkpoints)
         return is_committed and self._machine.has_left(trial)
 

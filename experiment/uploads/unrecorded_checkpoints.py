@@ -56,7 +56,7 @@ def found_again(
 
 
 def lacks_newest(trial: Trial) -> bool:
-    """Whether no record names the trial's newest known checkpoint, or any checkpoint at all."""
+    """True if no record names the trial's newest known checkpoint, or any checkpoint at all."""
     newest = trial.newest_checkpoint
     return newest is None or newest.index + 1 < trial.next_checkpoint
 

@@ -117,7 +117,7 @@ def culprit_of(value: object, path: str, depth: int = _DEPTH) -> tuple[str, obje
 
 
 def pickles(value: object) -> bool:
-    """Whether `dumps` can pickle it."""
+    """True if `dumps` can pickle it."""
     import cloudpickle
 
     try:

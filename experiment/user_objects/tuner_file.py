@@ -154,7 +154,7 @@ class TunerFile:
 
     @property
     def has_ray_names(self) -> bool:
-        """Whether the objects refer to modules of holdfast by the names of Ray."""
+        """True if the objects refer to modules of holdfast by the names of Ray."""
         field = self._own.get(RAY_NAMES)
         return field is not None and field.plain is True
 
@@ -349,7 +349,7 @@ def has_changed_in(trainable: Any, script: Path) -> bool:
 
 
 def _is_command(trainable: Any) -> bool:
-    """Whether it is a `tune.CommandTrainable`."""
+    """True if it is a `tune.CommandTrainable`."""
     return hasattr(type(trainable), "holdfast_code")
 
 

@@ -79,7 +79,7 @@ class RunResources:
         )
 
     def yields(self, held: Allocation) -> bool:
-        """Whether an idle worker with these resources should end, for another experiment."""
+        """True if an idle worker with these resources should end, for another experiment."""
         return not held.places and self.here.yields()
 
     def give_back(self, held: Allocation) -> None:
@@ -461,7 +461,7 @@ class Assigner:
         return tuple(self._gpu_names[gpu] for gpu in held.gpus)
 
     def _sets_gpus(self, placed: PlacedRanks) -> bool:
-        """Whether a machine of the trial has GPUs, which its workers must then not all see."""
+        """True if a machine of the trial has GPUs, which its workers must then not all see."""
         if placed.nodes:
             return any(self._nodes[node.name].gpus for node in placed.nodes)
         return self._has_gpus

@@ -194,7 +194,7 @@ class RankMerge:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the files are on several nodes."""
+        """True if the files are on several nodes."""
         return len(self._parts) > 1
 
     @property
@@ -391,7 +391,7 @@ def _text(failure: Failure) -> str:
 
 
 def _may_follow(failure: Failure) -> bool:
-    """Whether the end of another rank may have caused it."""
+    """True if the end of another rank may have caused it."""
     return failure.kind == "user" and failure.type_name != OUT_OF_STEP
 
 

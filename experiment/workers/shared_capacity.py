@@ -27,7 +27,7 @@ class SharedCapacity:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether the machine has GPUs."""
+        """True if the machine has GPUs."""
         return "GPU" in self._capacity.total
 
     def take(
@@ -51,7 +51,7 @@ class SharedCapacity:
             return self._capacity.free
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:
-        """Whether these resources are free now."""
+        """True if these resources are free now."""
         with self._lock:
             return not self._queue and self._capacity.has_room(amounts)
 

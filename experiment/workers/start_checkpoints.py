@@ -68,7 +68,7 @@ class NodeCheckpoints:
         return uploads
 
     def has_to_look(self, effect: Launch, trial: Trial, nodes: Nodes) -> bool:
-        """Whether a node may not have yet what the attempt needs."""
+        """True if a node may not have yet what the attempt needs."""
         known, record = self._uploads.nodes, effect.checkpoint
         if self._homes.get(trial.trial_id) != nodes:
             return True
@@ -80,7 +80,7 @@ class NodeCheckpoints:
         return not all(known.has_copy(node, folder) for node in nodes)
 
     def have_left(self, nodes: Nodes) -> bool:
-        """Whether one of them has left."""
+        """True if one of them has left."""
         return any(node not in self._uploads.nodes for node in nodes)
 
     async def settled(self, nodes: Nodes) -> None:
@@ -236,7 +236,7 @@ class StartCheckpoints:
             self._unsearched = {t.trial_id for t in known if not restarts(t, resumed)}
 
     def has_to_look(self, effect: Launch, trial: Trial) -> bool:
-        """Whether the attempt must wait for `verify`."""
+        """True if the attempt must wait for `verify`."""
         if self._to_read(effect, trial) is not None or self._may_have_more(trial):
             return True
         nodes = nodes_of(effect, has_ranks=self._has_ranks)
@@ -336,7 +336,7 @@ class StartCheckpoints:
         return None if is_known and not trial.setbacks else checkpoint
 
     def _may_miss_files(self, trial: Trial) -> bool:
-        """Whether storage may have files that the trial wrote on another machine."""
+        """True if storage may have files that the trial wrote on another machine."""
         uploads = self._experiment.uploads
         if uploads is None or not uploads.is_remote or trial.trial_id not in self._unvisited:
             return False
@@ -351,7 +351,7 @@ class StartCheckpoints:
         return trial.attempt > 1 and not is_here
 
     def _may_have_more(self, trial: Trial) -> bool:
-        """Whether the trial has lost its newest checkpoint, or would begin from nothing."""
+        """True if the trial has lost its newest checkpoint, or would begin from nothing."""
         return trial.trial_id in self._unsearched and lacks_newest(trial)
 
     async def _search(self, trial: Trial, nodes: Nodes = ()) -> CheckpointRecord | None:

@@ -55,7 +55,7 @@ class NamedCheckpoint:
 
     @property
     def was_on_node(self) -> bool:
-        """Whether only a node was sure to have it."""
+        """True if only a node was sure to have it."""
         record = self.record
         return bool(record.node) and (record.stays_here or not record.committed)
 

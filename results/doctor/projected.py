@@ -388,7 +388,7 @@ def _read(path: Path) -> bytes:
 
 
 def _is_not_begun(path: Path, expected: Rows) -> bool:
-    """Whether a file is rightly missing. Raises _EndsEarly if it was still to be written."""
+    """True if a file is rightly missing. Raises _EndsEarly if it was still to be written."""
     if expected.written or path.exists():
         return False
     if expected.known:

@@ -135,7 +135,7 @@ class PreflightReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether a run can use this storage, perhaps with fewer guarantees."""
+        """True if a run can use this storage, perhaps with fewer guarantees."""
         return all(step.outcome in (ProbeOutcome.OK, ProbeOutcome.WEAK) for step in self.steps)
 
     def plain(self) -> dict[str, Any]:

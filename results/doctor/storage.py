@@ -350,7 +350,7 @@ def _judge_checkpoints(
 
 
 def has_whole(tree: Tree, checkpoint: examination.NamedCheckpoint) -> bool:
-    """Whether the tree here has the complete checkpoint that the records name."""
+    """True if the tree here has the complete checkpoint that the records name."""
     return checkpoint.folder not in tree.broken and (tree.layout.root / checkpoint.folder).is_dir()
 
 
@@ -450,7 +450,7 @@ def storage_garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
 
 
 def _is_superseded(stored: StorageTree, key: str, name: str) -> bool:
-    """Whether it is a later stretch of a segment that the head names as a whole."""
+    """True if it is a later stretch of a segment that the head names as a whole."""
     place = parse_stretch_name(name)
     if place is None or not place[1] or key != f"{JOURNAL}/{name}" or name in stored.segments:
         return False

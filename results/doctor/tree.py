@@ -128,7 +128,7 @@ def _is_record(payload: bytes) -> bool:
 
 
 def _is_foreign(journal: Path, number: int) -> bool:
-    """Whether another version of holdfast wrote the first record."""
+    """True if another version of holdfast wrote the first record."""
     path = journal / segment_name(number)
     with open_regular(path) as file:
         offset = 0 if check_magic(file.read(len(MAGIC)), path) else len(MAGIC)
@@ -250,7 +250,7 @@ class Tree:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether there may be records that cannot be read."""
+        """True if there may be records that cannot be read."""
         is_sealed = all(chapter.damage is None for chapter in self.chapters)
         return self.replayed is None or bool(self.replayed.refusal) or not is_sealed
 
@@ -309,7 +309,7 @@ def _judge(parts: Sequence[Chapter], *, in_use: bool) -> Iterator[Finding]:
 
 
 def _has_not_begun(layout: Layout) -> bool:
-    """Whether a run ended during its very first write, and nothing shows that there was more."""
+    """True if a run ended during its very first write, and nothing shows that there was more."""
     try:
         return find_beginning(layout.journal) is None
     except TuneError:

@@ -38,7 +38,7 @@ class Seat:
 
     @property
     def is_held(self) -> bool:
-        """Whether it has an agent that nobody has given back."""
+        """True if it has an agent that nobody has given back."""
         return bool(self.ticket) and not self.is_leaving
 
 
@@ -93,7 +93,7 @@ def next_due(seats: Iterable[Seat], wanted: Mapping[str, int], now: float) -> fl
 
 
 def are_hopeless(seats: Sequence[Seat], wanted: Mapping[str, int]) -> bool:
-    """Whether each seat that may be used was tried, and none has ever worked. A seat may be tried
+    """True if each seat that may be used was tried, and none has ever worked. A seat may be tried
     again while others are tried for the first time."""
     usable = [seat for seat in seats if wanted.get(seat.kind, 0)]
     nothing_works = all(seat.failures and not seat.works for seat in usable)
@@ -179,7 +179,7 @@ class Roster:
         self.know(self._members)
 
     def knows(self, ticket: str) -> bool:
-        """Whether this agent was started and has not ended."""
+        """True if this agent was started and has not ended."""
         return ticket in self._used
 
     def begun(self, ticket: str) -> bool:

@@ -186,7 +186,7 @@ def own_address(environ: Mapping[str, str]) -> str:
 
 
 def _is_own(address: str) -> bool:
-    """Whether an interface of this machine has this address, and other machines can reach it."""
+    """True if an interface of this machine has this address, and other machines can reach it."""
     import psutil
 
     every = (one.address for several in psutil.net_if_addrs().values() for one in several)

@@ -610,7 +610,7 @@ class FirstNode:
 
     @property
     def is_known(self) -> bool:
-        """Whether there was one, or the wait has failed."""
+        """True if there was one, or the wait has failed."""
         return self.notice.done()
 
     def joined(self, notice: str) -> None:

@@ -70,7 +70,7 @@ class LocalWorker:
 
     @property
     def has_started(self) -> bool:
-        """Whether it has sent a message, or its exit was reported."""
+        """True if it has sent a message, or its exit was reported."""
         return bool(self.pid) or self.is_gone
 
     def take_pid(self, told: int) -> None:

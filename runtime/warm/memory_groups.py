@@ -63,7 +63,7 @@ class MemoryGroup:
         (self._path / "cgroup.procs").write_text(str(pid))
 
     def has_exceeded(self) -> bool:
-        """Whether the kernel has killed a process of the group."""
+        """True if the kernel has killed a process of the group."""
         return self._kills.take()
 
     def remove(self) -> None:

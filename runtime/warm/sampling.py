@@ -38,7 +38,7 @@ class Sampled:
         self._last: tuple[float, float] | None = None
 
     def computes(self, sample: Sample, now: float) -> bool:
-        """Whether it has computed since the last sample. The first one cannot tell."""
+        """True if it has computed since the last sample. The first one cannot tell."""
         before, self._last = self._last, (now, sample.cpu_s)
         if before is None or sample.gpu_utilisation:
             return True
@@ -147,7 +147,7 @@ class Sampling:
         self._arm()
 
     def _add(self, name: str, plain: object) -> bool:
-        """Whether the worker has computed since its last sample, or may have."""
+        """True if the worker has computed since its last sample, or may have."""
         sample = read_sample(plain)
         known = self._workers.get(name)
         if known is None:  # it has ended meanwhile

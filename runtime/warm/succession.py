@@ -52,7 +52,7 @@ class Forker(Protocol):
 
     @property
     def is_loading(self) -> bool:
-        """Whether it does not read orders yet."""
+        """True if it does not read orders yet."""
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None: ...
 
@@ -179,7 +179,7 @@ class Succession:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether workers should wait for the first successor."""
+        """True if workers should wait for the first successor."""
         return self._wait_timer is not None
 
     def learn(self, modules: Iterable[str], took_s: float) -> None:

@@ -105,7 +105,7 @@ class Cluster:
         return made
 
     def __bool__(self) -> bool:
-        """Whether trials run on nodes that join, and not on this machine."""
+        """True if trials run on nodes that join, and not on this machine."""
         return bool(self.offer)
 
     @property
@@ -127,7 +127,7 @@ class Cluster:
     # -- nodes come and go ----------------------------------------------------------------------
 
     def knows(self, name: str) -> bool:
-        """Whether a node of this name is or was there."""
+        """True if a node of this name is or was there."""
         return name in self.nodes or name in self.former
 
     def join(
@@ -158,7 +158,7 @@ class Cluster:
         return is_news
 
     def _is_complete(self, name: str) -> bool:
-        """Whether the last node of this kind has just joined."""
+        """True if the last node of this kind has just joined."""
         most = next((kind.most for kind in self.offer if kind.name == name), None)
         return most is not None and self.count(name) == most
 
@@ -191,15 +191,15 @@ class Cluster:
         return True
 
     def goes(self, held: Allocation) -> bool:
-        """Whether one of the places is on a node that has left or will leave."""
+        """True if one of the places is on a node that has left or will leave."""
         return any(not self.is_open(place.node) for place in held.places)
 
     def has_lost(self, held: Allocation) -> bool:
-        """Whether one of the places was on a node that has left."""
+        """True if one of the places was on a node that has left."""
         return any(place.node not in self.nodes for place in held.places)
 
     def took(self, held: Allocation) -> bool:
-        """Whether one of the places was on a node that announced its end and then left."""
+        """True if one of the places was on a node that announced its end and then left."""
         known = (self.former.get(place.node) for place in held.places)
         return any(node is not None and node.was.leaving for node in known)
 
@@ -239,7 +239,7 @@ class Cluster:
         return index.groups(amounts)
 
     def is_open(self, name: str) -> bool:
-        """Whether the node is there, and trials may start on it."""
+        """True if the node is there, and trials may start on it."""
         node = self.nodes.get(name)
         return node is not None and not node.leaving
 
@@ -286,7 +286,7 @@ class Cluster:
 
 
 def _covers(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """Whether `one` has at least as much of everything as `other`."""
+    """True if `one` has at least as much of everything as `other`."""
     return all(one.get(key, 0) >= amount for key, amount in other.items())
 
 
@@ -362,7 +362,7 @@ def arrange(
 
 
 def has_room(cluster: Cluster, request: PlacementGroupFactory) -> bool:
-    """Whether the bundles would fit now."""
+    """True if the bundles would fit now."""
     if len(request.bundles) == 1:
         return cluster.find(request.bundles[0]) is not None
     places = arrange(cluster, request)
@@ -373,7 +373,7 @@ def has_room(cluster: Cluster, request: PlacementGroupFactory) -> bool:
 def has_room_instead(
     cluster: Cluster, held: Sequence[Place], request: PlacementGroupFactory
 ) -> bool:
-    """Whether the bundles would fit if a trial gave back the places that it holds."""
+    """True if the bundles would fit if a trial gave back the places that it holds."""
     cluster.give_back(held)
     fits = has_room(cluster, request)
     cluster.hold(held)
@@ -381,7 +381,7 @@ def has_room_instead(
 
 
 def serves(places: Sequence[Place], request: PlacementGroupFactory) -> bool:
-    """Whether places that a worker has are what the request asks for."""
+    """True if places that a worker has are what the request asks for."""
     if len(places) != len(request.bundles):
         return False
     if any(place.amounts != bundle for place, bundle in zip(places, request.bundles, strict=True)):
@@ -590,7 +590,7 @@ _SHOWN_SHAPES = 10
 
 
 def may_fit(cluster: Cluster, request: PlacementGroupFactory) -> bool:
-    """Whether the bundles would fit if all nodes had joined and nothing else ran.
+    """True if the bundles would fit if all nodes had joined and nothing else ran.
 
     A node that has not joined may have as much as the request needs of what it detects itself.
     """
@@ -609,7 +609,7 @@ def may_fit(cluster: Cluster, request: PlacementGroupFactory) -> bool:
 
 
 def may_differ(cluster: Cluster, kind: NodeKind) -> bool:
-    """Whether a node of this kind may join that has more than those that have."""
+    """True if a node of this kind may join that has more than those that have."""
     is_known = kind.resources is not None and not kind.detects
     return not (is_known or cluster.settled) and _more(cluster, kind) > 0
 

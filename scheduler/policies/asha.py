@@ -203,7 +203,7 @@ class ASHAScheduler(Judging):
         return True
 
     def _is_due(self, trial: Trial) -> bool:
-        """Whether its last report has reached a rung, so that it lacks a note of one."""
+        """True if its last report has reached a rung, so that it lacks a note of one."""
         last = self.numbers(trial)
         rungs = self._brackets[self._bracket(trial.trial_id)].rungs
         return last is not None and bool(rungs) and last[0] >= rungs[0].milestone

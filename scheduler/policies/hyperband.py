@@ -127,12 +127,12 @@ class HyperBandBracket:
 
     @property
     def has_room(self) -> bool:
-        """Whether another trial can begin here."""
+        """True if another trial can begin here."""
         return self._rung == 0 and len(self._members) < self._shape.places
 
     @property
     def is_over(self) -> bool:
-        """Whether all its milestones are passed."""
+        """True if all its milestones are passed."""
         return self._rung == len(self._shape.milestones)
 
     @property
@@ -154,7 +154,7 @@ class HyperBandBracket:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all living trials have reached the milestone."""
+        """True if all living trials have reached the milestone."""
         return not self._awaited
 
     @property
@@ -196,7 +196,7 @@ class HyperBandBracket:
         return [trial_id for trial_id in arrived if trial_id not in best]
 
     def _is_at_milestone(self, arrival: Arrival) -> bool:
-        """Whether a trial that reports seldom has already reached the next milestone."""
+        """True if a trial that reports seldom has already reached the next milestone."""
         return not self.is_over and arrival.time >= self.milestone
 
 

@@ -125,7 +125,7 @@ class Members:
         return min(math.ceil(count * self._quantile), count // 2)
 
     def _can_be_cloned(self, member: Member, trial: Trial) -> bool:
-        """Whether the trial's newest checkpoint is as good as its score.
+        """True if the trial's newest checkpoint is as good as its score.
 
         A trial that was not among the best when it was last compared may have saved long ago, when
         it was worse. Trials that change together have just saved.

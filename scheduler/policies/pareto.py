@@ -11,7 +11,7 @@ Point = Sequence[float]
 
 
 def dominates(one: Point, other: Point) -> bool:
-    """Whether `one` is at least as good by all metrics, and better by one."""
+    """True if `one` is at least as good by all metrics, and better by one."""
     return all(a >= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 

@@ -159,7 +159,7 @@ def percentile(ranked: Sequence[float], share: float) -> float:
 
 
 def is_stable(top: WaitingRung, below: WaitingRung, epsilon: float) -> bool:
-    """Whether two rungs rank the trials of the upper rung alike, up to noise.
+    """True if two rungs rank the trials of the upper rung alike, up to noise.
 
     For each place in the two rankings, the values that the two trials had on the lower rung differ
     by at most `epsilon`.

@@ -80,7 +80,7 @@ class Mutation:
         return self.values[below(len(self.values), chance)]
 
     def knows(self, value: object) -> bool:
-        """Whether `value` has neighbours, so that `moved` can be called."""
+        """True if `value` has neighbours, so that `moved` can be called."""
         if self.values:
             return value in self.values
         is_small = is_number(value) and -_HUGE < value < _HUGE
@@ -210,7 +210,7 @@ def has_room(config: Mapping[str, Any], path: Path) -> bool:
 
 
 def is_lacking(config: Mapping[str, Any], path: Path) -> bool:
-    """Whether the config lacks the parameter and has a place for it."""
+    """True if the config lacks the parameter and has a place for it."""
     return get(config, path) is ABSENT and has_room(config, path)
 
 

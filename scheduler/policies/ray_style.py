@@ -158,7 +158,7 @@ _UNDECIDED = (TrialScheduler.decide, FIFOScheduler.decide)
 
 
 def is_ray_style(scheduler: TrialScheduler) -> bool:
-    """Whether its class defines hooks of Ray's, and leaves `decide` alone."""
+    """True if its class defines hooks of Ray's, and leaves `decide` alone."""
     kind = type(scheduler)
     return bool(hooks_of(kind)) and kind.decide in _UNDECIDED
 
@@ -270,5 +270,5 @@ def _is_kind(kind: type[Any], name: str) -> bool:
 
 
 def _is_users(kind: type[Any], name: str) -> bool:
-    """Whether a class of the user's defines the method."""
+    """True if a class of the user's defines the method."""
     return any(name in vars(one) for one in kind.__mro__ if not is_holdfast_class(one))

@@ -463,7 +463,7 @@ def _is_alive(trial: Trial) -> bool:
 
 
 def _has_saved(view: View, trial_id: str) -> bool:
-    """Whether the trial would lose no training if it restarted now."""
+    """True if the trial would lose no training if it restarted now."""
     return view.spec.saves_when_told or view.trials[trial_id].has_saved
 
 

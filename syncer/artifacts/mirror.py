@@ -101,7 +101,7 @@ class EndedFolders:
         self._written.update(words)
 
     def is_whole(self, folder: str) -> bool:
-        """Whether storage has the folder as it is."""
+        """True if storage has the folder as it is."""
         word = self._told.get(folder)
         return bool(word) and self._noted.get(folder) == word
 
@@ -453,7 +453,7 @@ class Mirror:
 
 
 def may_be_behind(settings: UploaderSettings) -> bool:
-    """Whether artifacts differ from those in storage, as far as this tree knows.
+    """True if artifacts differ from those in storage, as far as this tree knows.
 
     Raises OSError.
     """
@@ -562,7 +562,7 @@ class FolderSync:
 
     @property
     def is_whole(self) -> bool:
-        """Whether storage has each file as it was found."""
+        """True if storage has each file as it was found."""
         stored = self.index.stored
         found = (stored.get(key) for key in self.scan.files)
         return not self.skipped and all(file is not None and file.checksum for file in found)

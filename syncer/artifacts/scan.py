@@ -221,7 +221,7 @@ def read_stable(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> 
 
 
 def is_unchanged(path: Path, known: FileStat) -> bool:
-    """Whether the file is unchanged."""
+    """True if the file is unchanged."""
     try:
         return file_stat(os.stat(path)) == known
     except OSError:

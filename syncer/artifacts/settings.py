@@ -42,7 +42,7 @@ class FileStat(NamedTuple):
     ctime_ns: int
 
     def is_settled(self, now_ns: int) -> bool:
-        """Whether a later change would change the times."""
+        """True if a later change would change the times."""
         return now_ns - max(self.mtime_ns, self.ctime_ns) > SETTLED_AFTER_S * 1e9
 
 
@@ -71,7 +71,7 @@ class FolderScan:
     has_index: bool = True
 
     def hides(self, key: str) -> bool:
-        """Whether the file may exist although the walk did not find it."""
+        """True if the file may exist although the walk did not find it."""
         skipped = self.skipped
         return bool(skipped) and any(above in skipped for above in (key, *folders_above(key)))
 
@@ -194,7 +194,7 @@ class UploaderSettings:
     on_nodes: bool = False
 
     def is_ours(self, key: str, *, is_folder: bool) -> bool:
-        """Whether the file or folder is uploaded in another way, or is for holdfast only."""
+        """True if the file or folder is uploaded in another way, or is for holdfast only."""
         above, _, name = key.rpartition("/")
         if name[0] == "." and is_leftover(name):
             return True

@@ -144,7 +144,7 @@ def _check_whole(directory: str, operation: str) -> None:
 
 
 def _is_staged_to(experiment: str) -> bool:
-    """Whether the newest run in this folder renames whole checkpoints into place. Its lock says
+    """True if the newest run in this folder renames whole checkpoints into place. Its lock says
     so (`ExperimentLock`)."""
     try:
         found = json.loads(read_regular(f"{experiment}/{LOCK}") or b"{}")
@@ -156,7 +156,7 @@ def _is_staged_to(experiment: str) -> bool:
 
 
 def is_whole(directory: Path) -> bool:
-    """Whether the directory is there, and no part of an upload."""
+    """True if the directory is there, and no part of an upload."""
     try:
         with reading(str(directory), "look at"):
             return True

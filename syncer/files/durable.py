@@ -275,7 +275,7 @@ def put_aside(path: str | os.PathLike[str], into: Path | None = None) -> Path | 
 
 
 def is_leftover(name: str) -> bool:
-    """Whether this is the name of a leftover of an interrupted write or removal."""
+    """True if this is the name of a leftover of an interrupted write or removal."""
     return _LEFTOVER.fullmatch(name) is not None
 
 

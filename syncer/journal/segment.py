@@ -103,7 +103,7 @@ def start_of(number: int, pieces: Sequence[RecordSpan]) -> tuple[bytes, Takeover
 
 
 def check_magic(data: bytes, path: Path) -> bool:
-    """Whether the magic is valid. Raises NewerFormat if a newer version wrote the segment.
+    """True if the magic is valid. Raises NewerFormat if a newer version wrote the segment.
 
     Only format 1 begins with the record of an event. So if one follows an unknown format byte,
     that byte is damaged.
@@ -195,7 +195,7 @@ def newest_takeover(number: int, known: Sequence[Takeover]) -> Takeover | None:
 
 
 def is_torn(path: Path, offset: int) -> bool:
-    """Whether a crash during a write explains the bytes from `offset` on.
+    """True if a crash during a write explains the bytes from `offset` on.
 
     They are then an incomplete record, or zeros, without a complete record after that.
     """

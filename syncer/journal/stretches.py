@@ -52,7 +52,7 @@ class Stretch:
         return stretch_name(self.segment, self.start)
 
     def is_of(self, data: bytes) -> bool:
-        """Whether `data` begins with the bytes of the stretch."""
+        """True if `data` begins with the bytes of the stretch."""
         known = data[: self.size]
         crc32 = self.crc32
         return len(known) == self.size and (crc32 is None or zlib.crc32(known) == crc32)
@@ -108,7 +108,7 @@ def read_stretch(journal: Path, segment: int, start: int, size: int) -> bytes:
 
 
 def is_here(journal: Path, stretch: Stretch) -> bool:
-    """Whether the journal on this machine has the bytes of the stretch. Raises OSError."""
+    """True if the journal on this machine has the bytes of the stretch. Raises OSError."""
     try:
         data = read_stretch(journal, stretch.segment, stretch.start, stretch.size)
     except FileNotFoundError:
@@ -245,7 +245,7 @@ def stretches_of(head: Mapping[str, Any]) -> list[Stretch]:
 
 
 def is_segment(name: object) -> bool:
-    """Whether this can be the name of a segment of the journal, or of a stretch of one."""
+    """True if this can be the name of a segment of the journal, or of a stretch of one."""
     return type(name) is str and parse_stretch_name(name) is not None
 
 

@@ -71,7 +71,7 @@ def as_arrow(filesystem: object) -> Any:
 
 
 def is_this_machines(filesystem: Any) -> bool:
-    """Whether a pyarrow filesystem is exactly that of this machine's disks."""
+    """True if a pyarrow filesystem is exactly that of this machine's disks."""
     wrapped = wrapped_fsspec(filesystem)
     return as_arrow(filesystem if wrapped is None else wrapped) is None
 
@@ -133,7 +133,7 @@ def s3_options_of(filesystem: Any, path: str) -> dict[str, str] | None:
 
 
 def renames_cheaply(filesystem: Any) -> bool:
-    """Whether a rename within this pyarrow filesystem is one cheap step."""
+    """True if a rename within this pyarrow filesystem is one cheap step."""
     wrapped = wrapped_fsspec(filesystem)
     if wrapped is None:
         return filesystem.type_name in _ARROW_DISKS

@@ -404,7 +404,7 @@ def store_over(filesystem: Any, root: str, *, where: str) -> ArrowStore:
 
 
 def _has_coroutines(filesystem: Any) -> bool:
-    """Whether an fsspec filesystem has coroutines, and a loop that runs them."""
+    """True if an fsspec filesystem has coroutines, and a loop that runs them."""
     is_async = getattr(filesystem, "async_impl", False) is True
     runs_itself = is_async and not getattr(filesystem, "asynchronous", False)
     return runs_itself and hasattr(filesystem, "_pipe_file")

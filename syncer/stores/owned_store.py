@@ -209,7 +209,7 @@ class OwnedStore:
         return self._store.conditional_puts
 
     def is_first_upload_to(self, folder: str) -> bool:
-        """Whether the folder must be empty in storage, because no incarnation has written to it.
+        """True if the folder must be empty in storage, because no incarnation has written to it.
 
         True at most once per folder, and only for names after those of earlier folders next to it.
         """
@@ -221,7 +221,7 @@ class OwnedStore:
 
     @property
     def is_contestable(self) -> bool:
-        """Whether two simultaneous restores could both have claimed the storage."""
+        """True if two simultaneous restores could both have claimed the storage."""
         return self._number > 1 and not self.conditional_puts
 
     @property

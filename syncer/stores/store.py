@@ -106,7 +106,7 @@ class Store(Protocol):
         """
 
     async def holds(self, entry: ObjectInfo, source: Path) -> bool:
-        """Whether the store proves, without a download, that the object has the file's bytes.
+        """True if the store proves, without a download, that the object has the file's bytes.
 
         False if it cannot.
         """

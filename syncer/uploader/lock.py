@@ -84,7 +84,7 @@ class Holder:
 
     @property
     def is_controller(self) -> bool:
-        """Whether the process that wrote this lives on this machine, and is not another one with
+        """True if the process that wrote this lives on this machine, and is not another one with
         the same pid."""
         if self.host != os.uname().nodename or self.pid <= 0 or not is_alive(self.pid):
             return False
@@ -229,7 +229,7 @@ def _start_time(pid: int) -> float:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process with this pid runs on this machine, whichever user owns it.
+    """True if a process with this pid runs on this machine, whichever user owns it.
 
     A zombie does not count: in some containers nothing reaps them.
     """
@@ -355,7 +355,7 @@ class ExperimentLock:
         raise self._locked(f"{holder_of(self._path, self._fd)} is using it")
 
     def _is_run(self) -> bool:
-        """Whether a live controller holds the lock. The file may also name a live process that
+        """True if a live controller holds the lock. The file may also name a live process that
         has released it, such as a notebook, while another process takes a shared lock for a moment
         to look."""
         return Holder.read(self._fd).is_controller and not _locks(self._fd, fcntl.LOCK_SH)

@@ -202,7 +202,7 @@ def _shorter(key: str, end: int) -> StorageError:
 
 
 def _is_part(name: str, begins: int) -> bool:
-    """Whether it is a stretch, other than the first, of one of this experiment's segments. A
+    """True if it is a stretch, other than the first, of one of this experiment's segments. A
     directory may have several experiments, and earlier ones are not changed."""
     parsed = parse_stretch_name(name)
     if parsed is None:

@@ -594,7 +594,7 @@ def _in_order(name: str) -> tuple[int, str]:
 
 
 def _is_sealed_at(directory: Path, progress: TrialProgress) -> bool:
-    """Whether this is the whole checkpoint of a trial with this progress. Reads every byte."""
+    """True if this is the whole checkpoint of a trial with this progress. Reads every byte."""
     try:
         return manifest.verify(directory, deep=True).progress == progress
     except (NotStored, ManifestMismatch):

@@ -88,7 +88,7 @@ def spaces_of(config: Mapping[str, Any]) -> frozenset[int]:
 
 
 def could_suggest(space: Mapping[str, Any], searched: Set[str], answer: Mapping[str, Any]) -> bool:
-    """Whether a search of `space` could have returned `answer`, which is from an earlier space.
+    """True if a search of `space` could have returned `answer`, which is from an earlier space.
 
     `searched` are the keys of `space` that a search chooses.
     """
@@ -113,7 +113,7 @@ def named(paths: Sequence[Path]) -> str:
 
 
 def has_value(config: Any, path: Path) -> bool:
-    """Whether a config has a value at this place."""
+    """True if a config has a value at this place."""
     for key in path:
         if not isinstance(config, Mapping) or key not in config:
             return False
@@ -131,7 +131,7 @@ def without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_searched_list(value: Any) -> bool:
-    """Whether a search returns the whole list, including its fixed items."""
+    """True if a search returns the whole list, including its fixed items."""
     return isinstance(value, (list, tuple)) and is_searched(value)
 
 

@@ -70,7 +70,7 @@ class Row:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it can never start as it is."""
+        """True if it can never start as it is."""
         return self.is_pending and bool(_HOPELESS.fullmatch(self.reason))
 
 
@@ -94,7 +94,7 @@ def standing_in(text: str) -> Standing | None:
 
 
 def is_unknown(text: str) -> bool:
-    """Whether a command has failed because Slurm does not know the job any more."""
+    """True if a command has failed because Slurm does not know the job any more."""
     return "Invalid job id" in text
 
 
@@ -143,7 +143,7 @@ def submitted_in(text: str) -> str | None:
 
 
 def is_unreachable(text: str) -> bool:
-    """Whether a command has failed because the controller did not answer."""
+    """True if a command has failed because the controller did not answer."""
     return bool(_UNREACHABLE.search(text))
 
 
@@ -260,7 +260,7 @@ class SlurmTerms:
 
 
 def is_free(option: str) -> bool:
-    """Whether the user may pass this option to sbatch."""
+    """True if the user may pass this option to sbatch."""
     if re.fullmatch(r"-[A-Za-z].*", option):
         is_flag = option[1] in _FLAGS
         return option[1] not in _OWN_SHORT and not (is_flag and len(option) > 2)

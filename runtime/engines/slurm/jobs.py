@@ -75,7 +75,7 @@ class Job:
 
     @property
     def is_held(self) -> bool:
-        """Whether it counts as one of the nodes that are wanted."""
+        """True if it counts as one of the nodes that are wanted."""
         return not self.ordered and not self.is_leaving
 
     @property
@@ -92,12 +92,12 @@ class Job:
 
     @property
     def was_cancelled(self) -> bool:
-        """Whether somebody else has cancelled it."""
+        """True if somebody else has cancelled it."""
         return self.row is not None and self.row.state == "CANCELLED" and not self.is_cancelled
 
     @property
     def has_worked(self) -> bool:
-        """Whether its agent ran, as far as one can see after its end."""
+        """True if its agent ran, as far as one can see after its end."""
         row = self.row
         if row is None or not row.node or self.is_useless:
             return False
@@ -111,13 +111,13 @@ class Job:
 
     @property
     def is_steady(self) -> bool:
-        """Whether it runs for long enough to say that it works."""
+        """True if it runs for long enough to say that it works."""
         row = self.row
         return row is not None and not row.is_over and row.used_s >= SOON_S
 
     @property
     def has_failed(self) -> bool:
-        """Whether its agent was of no use, as far as one can see after its end."""
+        """True if its agent was of no use, as far as one can see after its end."""
         return self.is_useless or not (self.has_worked or self.ordered or self.was_cancelled)
 
     @property
@@ -140,7 +140,7 @@ def by_place(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
 
 
 def is_silent(job: Job, answer_s: float) -> bool:
-    """Whether the job runs for so long that its agent should have begun."""
+    """True if the job runs for so long that its agent should have begun."""
     row = job.row
     if row is None or row.is_pending or row.is_over or job.ordered or job.has_answered:
         return False
@@ -148,7 +148,7 @@ def is_silent(job: Job, answer_s: float) -> bool:
 
 
 def ends_soon(job: Job, notice_s: float = NOTICE_S) -> bool:
-    """Whether the end of the job should be announced now."""
+    """True if the end of the job should be announced now."""
     left_s = job.seconds_left
     if left_s is None or job.row is None or job.is_leaving or job.ordered:
         return False
@@ -298,12 +298,12 @@ class Rest:
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether so many have failed that one bad node does not explain it."""
+        """True if so many have failed that one bad node does not explain it."""
         return self.jobs >= _ATTEMPTS
 
     @property
     def is_unwanted(self) -> bool:
-        """Whether jobs were cancelled so often that somebody does not want them."""
+        """True if jobs were cancelled so often that somebody does not want them."""
         return self.cancels >= _ATTEMPTS
 
     @property

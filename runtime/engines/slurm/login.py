@@ -154,7 +154,7 @@ class SlurmLogin:
             await happens(self._due, _SOON_S if self._is_asked(loop.time()) else pause_s)
 
     def _is_asked(self, now: float) -> bool:
-        """Whether the host waits for the cause of a loss, which Slurm needs a moment to notice."""
+        """True if the host waits for the cause of a loss, which Slurm needs a moment to notice."""
         self._asked = {
             ticket: until
             for ticket, until in self._asked.items()

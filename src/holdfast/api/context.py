@@ -137,7 +137,7 @@ class RuntimeContext:
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
-        """Whether this is a later attempt at the trial."""
+        """True if this is a later attempt at the trial."""
         return self._session is not None and self._session.assignment.attempt > 1
 
     @property

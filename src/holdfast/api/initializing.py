@@ -213,7 +213,7 @@ def shutdown(wait_for_processes: bool = False, **private: Any) -> None:
 
 
 def is_initialized() -> bool:
-    """Whether `init` was called and `shutdown` was not called since."""
+    """True if `init` was called and `shutdown` was not called since."""
     return machine_resources.is_given()
 
 

@@ -211,7 +211,7 @@ class DataParallelTrainer:
     def can_restore(
         cls, path: str | os.PathLike[str] | RunConfig, storage_filesystem: Any = None
     ) -> bool:
-        """Whether there is a training to restore at `path`, or where a RunConfig says.
+        """True if there is a training to restore at `path`, or where a RunConfig says.
 
         Raises StorageError if the storage does not answer.
         """

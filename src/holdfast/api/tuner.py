@@ -395,7 +395,7 @@ class Tuner:
     def can_restore(
         cls, path: str | os.PathLike[str] | RunConfig, storage_filesystem: Any = None
     ) -> bool:
-        """Whether there is an experiment at `path` that `restore` could resume.
+        """True if there is an experiment at `path` that `restore` could resume.
 
         `path` may be the RunConfig, with a name, that the experiment began with.
 

@@ -170,7 +170,7 @@ class Faults:
 
     @property
     def has_bad_iterations(self) -> bool:
-        """Whether an iteration can raise or lose its worker."""
+        """True if an iteration can raise or lose its worker."""
         return self.failure_rate + self.crash_rate > 0
 
 
@@ -280,7 +280,7 @@ class KnownNodes:
         return self._names[place // _MOST_PLACES]
 
     def is_there(self, name: str) -> bool:
-        """Whether the node of this name has not left."""
+        """True if the node of this name has not left."""
         return name in self._numbers
 
     def announce(self, node: int) -> float:

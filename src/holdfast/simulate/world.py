@@ -715,7 +715,7 @@ class Search:
 
     @property
     def learns(self) -> bool:
-        """Whether the search wants to know about events."""
+        """True if the search wants to know about events."""
         return self._searcher is not None
 
     def ask(self, index: int) -> None:

@@ -117,7 +117,7 @@ def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
 
 
 def _awaits_a_node(machine: Machine) -> bool:
-    """Whether the first trial that waits fits on no node that is there."""
+    """True if the first trial that waits fits on no node that is there."""
     first = next(iter(machine.placement.queue), None)
     if first is None or not machine.cluster:
         return False

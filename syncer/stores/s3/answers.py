@@ -93,7 +93,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def refuses_checksum(error: Exception) -> bool:
-    """Whether the server may have refused a request because of a checksum that it does not know.
+    """True if the server may have refused a request because of a checksum that it does not know.
 
     Backblaze answers 400 InvalidArgument, Cloudflare 501 NotImplemented.
     """

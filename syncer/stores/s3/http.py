@@ -380,7 +380,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._complete()
 
     def _give(self, data: bytes | memoryview) -> bool:
-        """Whether the sink took it."""
+        """True if the sink took it."""
         assert self._sink is not None
         try:
             self._sink.write(data)

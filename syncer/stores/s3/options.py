@@ -158,7 +158,7 @@ def public_query(options: Mapping[str, str]) -> str:
 
 
 def is_set(options: Mapping[str, str], name: str) -> bool:
-    """Whether a boolean option is present and true."""
+    """True if a boolean option is present and true."""
     return _TRUTH[options.get(name, "false").lower()]
 
 

@@ -229,7 +229,7 @@ class Checksums:
         return found
 
     async def are_there(self, etag: str, crc: str | None, body: Body) -> bool:
-        """Whether a part of an interrupted upload, with this ETag and perhaps a CRC-32C, has these
+        """True if a part of an interrupted upload, with this ETag and perhaps a CRC-32C, has these
         bytes.
 
         They may be of another attempt, and two of 4 billion different parts have the same CRC-32C:
@@ -669,7 +669,7 @@ def _memory(size: int) -> bytearray | mmap:
 
 
 def is_etag_of(etag: str, path: Path, size: int) -> bool:
-    """Whether an object with this ETag, put by holdfast, has the file's bytes. Raises OSError."""
+    """True if an object with this ETag, put by holdfast, has the file's bytes. Raises OSError."""
     digest, _, parts = etag.partition("-")
     each = part_bytes(size) if parts else max(size, 1)
     if parts and (size < MULTIPART_FROM_BYTES or parts != str(-(-size // each))):
