@@ -21,7 +21,7 @@ from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.folder.trial_folder import TrialFolder
-from holdfast.experiment.nodes.uploader import packed
+from holdfast.experiment.nodes.uploader import UPLOADER, packed
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.nodes import NodeTransport
@@ -41,7 +41,6 @@ from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Claim
 from holdfast.syncer.uploader.messages import Open
-from holdfast.syncer.uploader.process import main as keep
 from holdfast.text.values import counted
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
@@ -278,7 +277,6 @@ def _has_newest_row(layout: Layout, trial: Trial) -> bool:
 
 TRACKER_PROCESS = "holdfast.experiment.trackers.process:main"
 PROJECTOR = "holdfast.experiment.projector.process:main"
-UPLOADER = "holdfast.syncer.uploader.process:main"
 
 
 def open_journal_writer(
@@ -477,8 +475,11 @@ def _start_uploader(
     """Start the uploader in a process, or in a thread if the given filesystem cannot be
     pickled."""
     if settings.storage is not None and not settings.storage.is_picklable:
+        # Imported here, because it usually runs in a process of its own.
+        from holdfast.syncer.uploader.process import main as upload
+
         return ThreadService(
-            partial(keep, settings=settings), on_message, name="holdfast-uploader"
+            partial(upload, settings=settings), on_message, name="holdfast-uploader"
         )
     uploader = _start(plan, UPLOADER, on_message, "uploader", "upload")
     uploader.send(to_row(Open(settings=dumps(settings, "the storage_filesystem"))))

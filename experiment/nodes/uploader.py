@@ -24,7 +24,8 @@ from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.schema import to_row
 from holdfast.syncer.uploader.messages import Answer, Close, Kept, Notice, Open, Sign
 
-_UPLOADER = "holdfast.syncer.uploader.process:main"
+# What a service of the run, or of a node, performs to upload.
+UPLOADER = "holdfast.syncer.uploader.process:main"
 # How long a killed process may take to end; one in a call to a disk that hangs takes longer.
 _KILLED_S = 1.0
 
@@ -55,7 +56,7 @@ class NodeUploader:
         self._service = RestartingService(
             "uploader (it brings checkpoints to storage)",
             lambda: Service(
-                _UPLOADER,
+                UPLOADER,
                 self._pass_on,
                 environ={**os.environ, **environ},
                 title=Title("uploader", short="upload"),

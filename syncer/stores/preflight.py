@@ -291,7 +291,6 @@ DEADLINE_S = 10.0
 _CLEANUP_S = 2.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 10.0
-_FOLDER = ".holdfast-preflight"
 # A probe that is this much older than this run's, by the store's clock, was abandoned.
 _ABANDONED_S = 3600.0
 _UNREACHABLE = (
