@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, field, fields, replace
+from dataclasses import KW_ONLY, FrozenInstanceError, field, fields, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -178,16 +178,63 @@ def test_hashes_follow_equality() -> None:
         hash(Pair(1, []))
 
 
-def test_one_with_other_options_is_made_by_the_standard_library() -> None:
-    @dataclass(slots=True)
-    class Changing:
-        value: int
+MUTABLE = [
+    {},
+    {"unsafe_hash": True},
+    {"slots": True},
+    {"slots": True, "kw_only": True},
+    {"eq": False},
+]
 
+
+@pytest.mark.parametrize("options", [*MUTABLE, {"frozen": True}], ids=str)
+def test_one_with_other_options_is_as_in_the_standard_library(options: dict[str, bool]) -> None:
+    def settings(decorate: Decorator) -> Any:
+        class Settings:
+            name: str
+            sizes: list[int] = field(default_factory=list)
+            limit: int = 3
+            _: KW_ONLY
+            retries: int = field(default=0, repr=False)
+
+            def __post_init__(self) -> None:
+                if self.limit < 0:
+                    raise ValueError("below 0")
+
+        return decorate(**options)(Settings)
+
+    ours, theirs = settings(dataclass), settings(dataclasses.dataclass)
+    seen = []
+    for made in (ours, theirs):
+        one = made(name="a")
+        with pytest.raises(ValueError, match="below 0"):
+            made(name="a", limit=-1)
+        with pytest.raises(TypeError):
+            made("a", [], 1, 2)
+        if not options.get("frozen"):
+            one.limit = 4
+        seen.append(
+            (
+                repr(one),
+                one.sizes is not made(name="a").sizes,
+                one == made(name="a", limit=one.limit),
+                made.__hash__ is None,
+                hasattr(one, "__dict__"),
+                [hasattr(made, name) for name in ("name", "sizes", "limit", "retries")],
+                list(inspect.signature(made).parameters),
+                repr(dataclasses.asdict(replace(one, sizes=[1]))),
+            )
+        )
+    assert seen[0] == seen[1]
+
+
+def test_one_with_an_order_is_compared_by_its_fields() -> None:
     @dataclass(frozen=True, slots=True, order=True)
     class Ordered:
         value: int
+        name: str = ""
 
-    one = Changing(1)
-    one.value = 2
-    assert one == Changing(2)
-    assert Ordered(1) < Ordered(2)
+    assert sorted([Ordered(2), Ordered(1, "b"), Ordered(1, "a")])[0] == Ordered(1, "a")
+    assert Ordered(1) <= Ordered(1) < Ordered(2)
+    with pytest.raises(TypeError, match="not supported"):
+        assert Ordered(1) < Pair(1)  # type: ignore[operator]
