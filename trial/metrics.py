@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
@@ -153,6 +152,8 @@ def near_text(wanted: Iterable[str], row: Mapping[str, Any]) -> str:
 
 def _near(wanted: str, names: Iterable[str]) -> list[str]:
     """The most similar name, and those almost as similar."""
+    import difflib
+
     ratios = {name: difflib.SequenceMatcher(None, wanted, name).ratio() for name in names}
     least = max(_NEAR, max(ratios.values(), default=0.0) - _HARDLY_FARTHER)
     best_first = sorted(ratios, key=ratios.__getitem__, reverse=True)

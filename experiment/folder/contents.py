@@ -8,7 +8,6 @@ them. `uploader_settings` says which files belong in storage.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -140,6 +139,8 @@ def experiments_in(place: str) -> Iterator[str]:
 
 def similar_to(name: str, known: Iterable[str]) -> list[str]:
     """The names that are so similar that this one may be a typing mistake, the best first."""
+    import difflib
+
     return difflib.get_close_matches(name, sorted(known), _SIMILAR)
 
 

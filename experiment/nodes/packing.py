@@ -9,17 +9,20 @@ import os
 import stat
 import sys
 import sysconfig
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
 from holdfast.names import listed
 from holdfast.trial.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    import tarfile
 
 _PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "GCS_", "FSSPEC_", "RAY_STORAGE")
 
@@ -161,6 +164,8 @@ def _pack(
             f"{_common(sources)} has {size_text(total)}, which would be sent to every node; at "
             f"most {size_text(most_bytes)} are. The largest in it: {named}. {remedy}"
         )
+    import tarfile
+
     with tarfile.open(archive, "w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as packed:
         for member in found.members:
             look()

@@ -14,7 +14,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any, TextIO
 
 from holdfast.experiment.callbacks.thread import Level
@@ -247,6 +246,8 @@ class NotebookView(ProgressView):
 
 def html_of(summary: Summary, lines: Sequence[str] = ()) -> str:
     """The run as an HTML fragment; `lines` are the newest lines of its workers."""
+    from html import escape
+
     bar = f'<progress value="{summary.share or 0:.3f}" max="1"></progress> '
     has_bar = summary.share is not None and (summary.total != 1 or summary.share > 0)
     parts = [

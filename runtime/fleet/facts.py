@@ -223,10 +223,9 @@ def boot_id() -> str:
 
 def memory_bytes() -> int:
     """The memory that this process may use: in a container or a job, less than the machine has."""
-    import psutil
-
-    limits = [psutil.virtual_memory().total, *_cgroup_memory(), *_slurm_memory()]
-    return int(min(limits))
+    # Importing psutil for it would take 5 ms of each start.
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(total, *_cgroup_memory(), *_slurm_memory())
 
 
 def _slurm_memory() -> list[int]:

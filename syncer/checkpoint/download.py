@@ -27,7 +27,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint import manifest as manifests
@@ -345,7 +344,7 @@ def _enter_any(cache: Path, location: Location, remote: Remote) -> tuple[Path, i
     try:
         return _enter(cache / remote.identity, location, remote)
     except BlockingIOError:
-        return _enter(cache / uuid4().hex, location, remote)
+        return _enter(cache / os.urandom(16).hex(), location, remote)
 
 
 def _enter(copy: Path, location: Location, remote: Remote) -> tuple[Path, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 
 from holdfast.names import printable
@@ -53,6 +52,8 @@ def html_line(text: str, style: str = "") -> str:
 
 
 def _escaped(text: str) -> str:
+    import html
+
     return html.escape(printable(text, keep="\n"))
 
 
