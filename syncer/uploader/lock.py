@@ -29,6 +29,8 @@ from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.files.durable import opened
 from holdfast.syncer.files.tree import is_at, regular_descriptor
 
+# The lock files that this process holds: device and inode.
+_HELD: set[tuple[int, int]] = set()
 _LARGEST = 1 << 16
 _LONGEST_COMMAND = 120
 # Start times come in ticks of the kernel, and are compared between two clocks.
@@ -275,17 +277,20 @@ class ExperimentLock:
         self._path = path
         self._owners = 1
         self._owning = threading.Lock()
+        self._file = (0, 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = _open(path)
         try:
             self._take(deadline_s)
+            self._file = _identity(self._fd)
+            _HELD.add(self._file)
             if not is_at(path, self._fd):
                 raise self._locked("the experiment was removed meanwhile")
             self._wait_for_workers(deadline_s)
             if is_mirror and (original := original_of(path, self._fd)):
                 raise self._locked(f"this folder is a copy of {original}")
         except BaseException:
-            os.close(self._fd)
+            self._close()
             raise
         if has_nodes is None:
             has_nodes = Holder.read(self._fd).has_nodes
@@ -337,6 +342,7 @@ class ExperimentLock:
     def _close(self) -> None:
         descriptor, self._fd = self._fd, -1
         if descriptor >= 0:
+            _HELD.discard(self._file)
             os.close(descriptor)
 
     def _take(self, deadline_s: float) -> None:
@@ -357,8 +363,11 @@ class ExperimentLock:
     def _is_run(self) -> bool:
         """True if a live controller holds the lock. The file may also name a live process that
         has released it, such as a notebook, while another process takes a shared lock for a moment
-        to look."""
-        return Holder.read(self._fd).is_controller and not _locks(self._fd, fcntl.LOCK_SH)
+        to look, or, if it is this process, while a process of its last run still ends."""
+        said = Holder.read(self._fd)
+        if said.pid == os.getpid() and _identity(self._fd) not in _HELD:
+            return False
+        return said.is_controller and not _locks(self._fd, fcntl.LOCK_SH)
 
     def _wait_for_workers(self, deadline_s: float) -> None:
         """Wait for workers of the earlier run. No new ones can start: its controller is gone."""
@@ -407,6 +416,11 @@ def _lost(path: Path, cause: str) -> LockLost:
         "This run has ended, so that two runs never write to one experiment. Make sure that no "
         "other one runs, then restore it",
     )
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
 
 
 def _locks(descriptor: int, how: int = fcntl.LOCK_EX) -> bool:

@@ -80,6 +80,26 @@ def test_stragglers_of_a_controller_that_is_gone_are_waited_for(tmp_path: Path) 
         ExperimentLock(path, deadline_s=60).release()
 
 
+def test_a_process_of_the_last_run_of_this_process_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file names this process, which lives and runs nothing here any more."""
+    lock = ExperimentLock(tmp_path / ".lock")
+    inherited = os.dup(lock.fileno())  # as a service has it until its exit
+    lock.release()
+    wait_for = locking._wait_for
+
+    def exits(descriptor: int, how: int, deadline_s: float) -> bool:
+        if not is_closed:
+            os.close(inherited)
+            is_closed.append(True)
+        return wait_for(descriptor, how, deadline_s)
+
+    is_closed: list[bool] = []
+    monkeypatch.setattr(locking, "_wait_for", exits)
+    ExperimentLock(tmp_path / ".lock", deadline_s=60.0).release()
+
+
 def test_a_file_system_without_locks_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
