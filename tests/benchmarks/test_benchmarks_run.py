@@ -82,28 +82,10 @@ def test_a_goal_is_held_against_the_ratio_or_the_figure_itself(
     assert two["met"] == (two["ratio"] >= 1.5)
 
 
-def test_the_machine_and_the_versions_are_named(output: tuple[str, dict[str, Any]]) -> None:
-    text, found = output
-    assert found["machine"]["cores"] == len(os.sched_getaffinity(0))
-    assert found["machine"]["cpu"] in text.splitlines()[0]
-    assert found["versions"]["holdfast"]
-    assert found["quick"]
-
-
 def test_without_a_python_that_has_ray_its_column_says_so(
     output: tuple[str, dict[str, Any]],
 ) -> None:
     assert {line["Ray"] for line in table(output[0])} == {"not measured"}
-
-
-@pytest.mark.nightly
-def test_what_the_terminal_view_takes_is_measured_in_a_terminal(tmp_path: Path) -> None:
-    file = tmp_path / "found.json"
-    done = run("--quick", "--only", "view", "--json", file, "--directory", tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = rows(json.loads(file.read_text()))
-    assert [row["must_reach"] for row in found] == ["≤ 1 %"] * 2
-    assert all(len(row["ours"]["samples"]) == 1 for row in found)
 
 
 def test_an_unknown_benchmark_is_refused_with_those_there_are() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from holdfast import train, tune
 from holdfast.cli import main
 from holdfast.syncer.files import threads
 from holdfast.train import DataParallelTrainer
-from holdfast.trial.errors import ExperimentExists, ExperimentInUse, InvalidConfig
+from holdfast.trial.errors import ExperimentExists, InvalidConfig
 from holdfast.tune.search import Searcher
 
 
@@ -36,16 +35,6 @@ def rows_under(path: str) -> list[tuple[int, int]]:
 
 
 # -- one after the other ------------------------------------------------------------------------
-
-
-def test_a_finished_run_may_be_followed_by_another_of_its_name_and_nothing_mixes(
-    fit: Any,
-) -> None:
-    first = fit(report_twice, {"n": tune.grid_search([1, 2])}, name="exp")
-    second = fit(report_twice, {"n": tune.grid_search([3])}, name="exp")
-    assert [result.metrics["n"] for result in first] == [1, 2]
-    assert [result.metrics["n"] for result in second] == [3]
-    assert rows_under(second.experiment_path) == [(n, i) for n in (1, 2, 3) for i in (1, 2)]
 
 
 def test_the_earlier_run_of_a_name_is_reported_and_can_be_opened(
@@ -168,18 +157,6 @@ def test_an_earlier_training_is_read_by_its_number(tmp_path: Path) -> None:
         Other.restore(path, run=1)
 
 
-def test_an_unfinished_run_is_not_overwritten_and_the_error_says_how_to_continue(
-    fit: Any, tmp_path: Path
-) -> None:
-    ask = tune.with_resources(report_twice, lambda config: {"cpu": config["n"]})
-    config = tune.TuneConfig(max_concurrent_trials=1)
-    with pytest.raises(tune.TuneError, match="can never start"):
-        fit(ask, {"n": tune.grid_search([1, 10_000])}, config, name="exp")
-    with pytest.raises(ExperimentExists, match=r"Tuner\.restore") as caught:
-        fit(report_twice, {"n": 5}, name="exp")
-    assert caught.value.path == str(tmp_path / "results" / "exp")
-
-
 def test_one_tuner_can_be_fitted_twice_and_makes_two_experiments(tmp_path: Path) -> None:
     tuner = tune.Tuner(
         report_twice,
@@ -206,81 +183,6 @@ def test_many_runs_leave_no_open_file_and_no_thread_behind(fit: Any) -> None:
 
 
 # -- at the same time ---------------------------------------------------------------------------
-
-
-class Running:
-    """A run in another thread, whose only trial waits until it is released."""
-
-    def __init__(self, fit: Any, folder: Path, name: str) -> None:
-        self._fit = fit
-        self._name = name
-        self._began, self._go = folder / f"{name}-began", folder / f"{name}-go"
-        for fifo in (self._began, self._go):
-            os.mkfifo(fifo)
-        self._thread = threading.Thread(target=self._run)
-        self.results: tune.ResultGrid | None = None
-
-    def _run(self) -> None:
-        began, go = str(self._began), str(self._go)
-
-        def train(config: dict[str, Any]) -> None:
-            Path(began).write_text("now")
-            Path(go).read_text()
-            tune.report({"n": 1})
-
-        self.results = self._fit(train, name=self._name)
-
-    def __enter__(self) -> Running:
-        self._thread.start()
-        self._began.read_text()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._go.write_text("go")
-        self._thread.join()
-
-
-def test_a_second_thread_is_refused_the_same_name_and_given_another(
-    fit: Any, tmp_path: Path
-) -> None:
-    with Running(fit, tmp_path, "one") as one:
-        with pytest.raises(ExperimentInUse, match=str(os.getpid())) as caught:
-            fit(report_twice, {"n": 2}, name="one")
-        other = fit(report_twice, {"n": 3}, name="two")
-    assert caught.value.path == str(tmp_path / "results" / "one")
-    assert one.results is not None
-    assert (one.results.num_errors, len(one.results)) == (0, 1)
-    assert rows_under(one.results.experiment_path) == [(1, 1)]
-    assert rows_under(other.experiment_path) == [(3, 1), (3, 2)]
-
-
-SCRIPT = """
-import sys
-from holdfast import tune
-
-def train(config):
-    tune.report({"n": 1})
-
-if __name__ == "__main__":
-    storage, name = sys.argv[1:]
-    config = tune.RunConfig(storage_path=storage, name=name, verbose=0)
-    try:
-        print(len(tune.Tuner(train, run_config=config).fit()), "trial")
-    except tune.TuneError as error:
-        print(type(error).__name__, error)
-"""
-
-
-def test_a_second_process_is_refused_the_same_name_and_given_another(
-    fit: Any, tmp_path: Path, run_script: Any
-) -> None:
-    storage = str(tmp_path / "results")
-    with Running(fit, tmp_path, "one"):
-        refused = run_script(SCRIPT, storage, "one")
-        other = run_script(SCRIPT, storage, "two")
-    assert refused.stdout.startswith("ExperimentInUse"), refused.stderr
-    assert f"process {os.getpid()} on" in refused.stdout
-    assert other.stdout == "1 trial\n", other.stderr
 
 
 # -- odd surroundings ---------------------------------------------------------------------------

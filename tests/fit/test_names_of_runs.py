@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,45 +52,6 @@ def test_a_filesystem_of_the_script_is_not_remembered(
     given = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
     fit(train, name="tpe", storage_path="below", storage_filesystem=given)
     assert not (tmp_path / "state").exists()
-
-
-MODULE = """
-import os
-
-from holdfast import tune
-
-
-def train(config):
-    if not os.path.exists(config["marker"]):
-        open(config["marker"], "w").close()
-        raise ValueError("the first attempt fails")
-    tune.report({"loss": 1.0})
-"""
-SCRIPT = """
-import sys
-
-from holdfast import tune
-from parts.model import train
-
-run = tune.RunConfig(name="run", storage_path=sys.argv[1])
-tune.Tuner(train, param_space={"marker": sys.argv[2]}, run_config=run).fit()
-"""
-
-
-@pytest.mark.process
-def test_the_command_that_is_printed_finds_the_scripts_modules_from_any_directory(
-    run_script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    (tmp_path / "script" / "parts").mkdir(parents=True)
-    (tmp_path / "script" / "parts" / "model.py").write_text(MODULE)
-    ran = run_script(SCRIPT, str(tmp_path / "results"), str(tmp_path / "marker"))
-    (command,) = re.findall(r"^To retry.*, or (holdfast resume .*)$", ran.stderr, re.MULTILINE)
-    pasted = ["bash", "-c", command]
-    again = subprocess.run(
-        pasted, cwd="/", capture_output=True, text=True, timeout=60, check=False
-    )
-    assert again.returncode == 0, again.stderr
 
 
 def test_ls_without_a_path_lists_the_place_used_last_if_there_is_no_usual_one(

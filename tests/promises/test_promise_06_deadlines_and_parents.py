@@ -22,13 +22,18 @@ def train(config):
     for signum in (signal.SIGTERM, process_control.STOP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    child = "import signal; signal.signal(15, 1); signal.signal(1, 1); print(flush=True)"
-    child += "\\nwhile 1: signal.pause()"
-    child = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
-    child.stdout.readline()
-    if os.fork() == 0:
-        while True:
+    text = "import signal; signal.signal(15, 1); signal.signal(1, 1); print(flush=True)"
+    text += "\\nwhile 1: signal.pause()"
+    for own_session in (False, True):
+        child = subprocess.Popen(
+            [sys.executable, "-c", text], stdout=subprocess.PIPE, start_new_session=own_session)
+        child.stdout.readline()
+    if os.fork() == 0:  # a daemon, whose parent ends
+        os.setsid()
+        if os.fork() == 0:
+            mark("daemon", config["n"])
             signal.pause()
+        os._exit(0)
     mark("started", config["n"])
     while True:
         try:
@@ -49,9 +54,9 @@ def test_no_process_outlives_the_end_of_the_controller(bench: Bench, ending: str
     bench.gate("never")
     bench.environ["HOLDFAST_STOP_GRACE_S"] = "0.3"
     script = bench.run(bench.write(STUBBORN), str(bench.storage))
-    script.wait_for("started 0")
-    script.wait_for("started 1")
-    assert len(script.processes()) >= 8  # script, warm, projector, two workers and what they began
+    for mark in ("started 0", "started 1", "daemon 0", "daemon 1"):
+        script.wait_for(mark)
+    assert len(script.processes()) >= 11  # script, warm, projector, two workers and their three
     script.signal(getattr(signal, ending))
     assert script.ends() != 0
     assert script.left() == []

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from holdfast import tune
 from holdfast.tune.schedulers import FIFOScheduler
+from tests.rig.epochs import resumed, saved
 from tests.rig.script import mark, note, wait_at
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
@@ -50,17 +50,11 @@ class BelowTheMean(FIFOScheduler):
 
 
 def train(config: dict[str, Any]) -> None:
-    first = 1
-    if checkpoint := tune.get_checkpoint():
-        with checkpoint.as_directory() as folder:
-            first = int(Path(folder, "epoch").read_text()) + 1
-    for epoch in range(first, 4):
+    for epoch in range(resumed() + 1, 4):
         mark("at", config["x"], epoch)
         wait_at(f"at-{config['x']}-{epoch}")
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "epoch").write_text(str(epoch))
-            saved = tune.Checkpoint.from_directory(folder)
-            tune.report({"loss": config["x"] + epoch / 10, "epoch": epoch}, checkpoint=saved)
+        row = {"loss": config["x"] + epoch / 10, "epoch": epoch}
+        tune.report(row, checkpoint=saved(epoch))
 
 
 def main() -> None:

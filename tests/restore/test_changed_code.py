@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -81,24 +80,6 @@ def test_a_finished_run_starts_no_process_that_imports_the_code(bench: Bench) ->
         imported.append(len(list(bench.folder.glob("imported-*"))))
     assert imported[0] >= 2
     assert imported[1] == imported[0] + 1  # the script itself
-
-
-def test_a_finished_run_of_other_code_returns_its_results_with_a_warning(bench: Bench) -> None:
-    run(bench, CORRECTED)
-    results, told = run(bench, CORRECTED.replace("6 /", "60 /"))
-    assert json.loads(results) == [6.0, 3.0, 2.0]
-    assert "train() (own.py:8) has changed since these trials ran: run has results of" in told
-    assert re.search(rf"leave out resume, or .*holdfast rm {bench.root} first", told)
-
-
-def test_a_finished_run_that_reported_nothing_starts_again_with_corrected_code(
-    bench: Bench,
-) -> None:
-    silent = SCRIPT.replace('tune.report({"loss": share(config["x"])})', "pass")
-    run(bench, silent)
-    results, told = run(bench, CORRECTED)
-    assert json.loads(results) == [6.0, 3.0, 2.0]
-    assert "has changed since these trials ran, and none reported anything: they start" in told
 
 
 def test_resume_refuses_to_retry_with_the_code_that_failed_and_names_the_command(

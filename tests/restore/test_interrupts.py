@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Callable
 
 import pytest
 
@@ -18,8 +19,9 @@ pytestmark = pytest.mark.process
 
 
 def test_ctrl_c_stops_the_trials_and_tells_how_to_continue(bench: Bench) -> None:
+    """A terminal sends it to the whole group."""
     script, gate = bench.held_in(3)
-    script.signal(signal.SIGINT)
+    os.killpg(script.process.pid, signal.SIGINT)
     assert script.ends() == -signal.SIGINT
     script.finish_reading()
     _, shown = script.stderr.split("Traceback (most recent call last):\n")
@@ -117,41 +119,39 @@ def test_a_trial_that_ignores_being_stopped_is_killed_after_the_grace(bench: Ben
     assert epochs_of(bench.restore().succeeds()) == [4, 4]
 
 
-def test_an_error_in_the_script_after_fit_leaves_a_finished_experiment(bench: Bench) -> None:
-    script = bench.start(raise_after=True)
-    assert script.ends() == 1
-    assert script.left() == []
-    before = len(bench.notes())
-    assert epochs_of(bench.restore().succeeds()) == [4, 4]
-    assert len(bench.notes()) == before  # nothing ran again
-
-
-@pytest.mark.parametrize("signum", rest_nightly(1, [signal.SIGTERM, signal.SIGHUP]))
-def test_a_script_that_is_asked_to_end_lets_its_trials_save(bench: Bench, signum: int) -> None:
+def _hears(signum: int) -> Callable[[UserScript], None]:
     """The batch system, `docker stop`, or a terminal that is closed."""
+    return lambda script: script.signal(signum)
+
+
+def _all_hear(script: UserScript) -> None:
+    """As `scancel` does."""
+    for process in script.processes():
+        process.signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("asks", "signum"),
+    rest_nightly(
+        1,
+        [
+            (_hears(signal.SIGTERM), signal.SIGTERM),
+            (_hears(signal.SIGHUP), signal.SIGHUP),
+            (_all_hear, signal.SIGTERM),
+        ],
+    ),
+    ids=["SIGTERM", "SIGHUP", "every process"],
+)
+def test_a_script_that_is_asked_to_end_lets_its_trials_save(
+    bench: Bench, asks: Callable[[UserScript], None], signum: int
+) -> None:
     script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
-    script.signal(signum)
+    asks(script)
     script.said("5 s to save, then")
     gate.open()
     assert script.ends() == -signum
     script.finish_reading()
     assert f"Tuner.restore('{bench.root}', trainable=train).fit()" in script.stderr
-    assert script.left() == []
-    assert epochs_of(bench.restore().succeeds()) == [4, 4]
-    assert bench.problems(tensorboard=True) == []
-    ran = sorted(note["iteration"] for note in bench.notes() if note["what"] == "ran")
-    assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
-
-
-@pytest.mark.nightly
-def test_a_job_whose_every_process_is_asked_to_end_is_the_same(bench: Bench) -> None:
-    """As `scancel` does."""
-    script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
-    for process in script.processes():
-        process.signal(signal.SIGTERM)
-    script.said("5 s to save, then")
-    gate.open()
-    assert script.ends() == -signal.SIGTERM
     assert script.left() == []
     assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
@@ -356,14 +356,3 @@ if __name__ == "__main__":
     assert not bench.root.exists()
     gate.open()
     bench.run(script).succeeds()
-
-
-@pytest.mark.nightly
-def test_ctrl_c_to_the_whole_terminal_group_is_the_same(bench: Bench) -> None:
-    script, gate = bench.held_in(3)
-    os.killpg(script.process.pid, signal.SIGINT)
-    assert script.ends() == -signal.SIGINT
-    assert script.left() == []
-    gate.open()
-    assert epochs_of(bench.restore().succeeds()) == [4, 4]
-    assert bench.problems(tensorboard=True) == []

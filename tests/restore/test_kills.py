@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.bench import Bench, epochs_of
 
 pytestmark = pytest.mark.process
 
@@ -44,17 +44,6 @@ def test_a_killed_worker_is_retried_from_its_checkpoint(bench: Bench) -> None:
     script.succeeds()
     assert epochs_of(script) == [4, 4]
     assert bench.problems(tensorboard=True) == []
-
-
-def test_a_killed_worker_without_retries_is_an_error_that_names_the_signal(bench: Bench) -> None:
-    script, gate = bench.held_in(2)
-    for worker in script.processes("worker"):
-        worker.kill()
-    gate.open()
-    script.succeeds()
-    errors = [found["error"] for found in results(script)]
-    assert all("SIGKILL" in error for error in errors)
-    assert bench.problems() == []
 
 
 def test_a_killed_warm_parent_is_replaced(bench: Bench) -> None:

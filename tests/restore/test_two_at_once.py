@@ -76,13 +76,6 @@ wait_at("straggler")
     assert epochs_of(restored) == [2, 2]
 
 
-def test_two_experiments_of_different_names_do_not_disturb_each_other(bench: Bench) -> None:
-    scripts = [bench.start(name=name) for name in ("run", "other")]
-    for script in scripts:
-        script.succeeds()
-        assert epochs_of(script) == [4, 4]
-
-
 def test_two_fits_in_two_threads_of_one_process_are_isolated_or_refused(bench: Bench) -> None:
     path = bench.write(
         """

@@ -42,12 +42,6 @@ def test_a_trial_that_something_else_has_ended_completes(run: Run) -> None:
     assert recorder.hooks == ["complete", "end"]
 
 
-def test_a_trial_that_ends_well_is_started_reports_and_completes(run: Run) -> None:
-    seen = delivered(run, suggestion(), started(), reported(1, acc=0.5), returned(), exited())
-    assert seen.hooks == ["start", "result", "complete", "end"]
-    assert seen.statuses == ["RUNNING", "RUNNING", "TERMINATED"]
-
-
 def test_a_result_is_the_full_row(run: Run) -> None:
     seen = delivered(run, suggestion(), started(), reported(1, acc=0.5), reported(2, acc=0.7))
     row = seen.results[1]
@@ -88,35 +82,10 @@ def test_a_callback_that_changes_its_result_changes_no_one_elses(run: Run) -> No
     assert trial.spec.config["net"] == {"width": 8}
 
 
-def test_a_report_with_a_checkpoint_is_a_result_a_save_and_a_checkpoint(
-    run: Run, tmp_path: Path
-) -> None:
-    seen = delivered(run, suggestion(), started(), reported(1, checkpoint=0))
-    assert seen.hooks == ["start", "result", "save", "checkpoint", "end"]
-    assert seen.checkpoints[0].path == str(tmp_path / "train_aaaaa_00000_0" / "checkpoint_000000")
-
-
-def test_a_retried_trial_recovers_and_starts_again_from_its_checkpoint(tmp_path: Path) -> None:
-    run = Run(tmp_path, max_failures=1)
-    seen = delivered(
-        run,
-        *(suggestion(), started(), reported(1, checkpoint=0), raised(), exited()),
-        *(started(attempt=2), returned(attempt=2)),
-    )
-    assert seen.hooks[4:] == ["recover", "start", "restore", "complete", "end"]
-
-
 def test_a_lost_worker_whose_trial_starts_again_at_once_is_a_recovery(tmp_path: Path) -> None:
     run = Run(tmp_path, max_failures=1)
     seen = delivered(run, suggestion(), started(), exited(), started(attempt=2))
     assert seen.hooks == ["start", "recover", "start", "end"]
-
-
-def test_a_trial_that_fails_for_good_is_an_error(run: Run) -> None:
-    seen = delivered(run, suggestion(), started(), raised(), exited())
-    assert seen.hooks == ["start", "error", "end"]
-    assert seen.trials[-1].num_failures == 1
-    assert seen.trials[-1].error_file is not None
 
 
 def test_what_an_attempt_given_up_still_says_is_not_delivered(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Rank:
         self.pid = 0
         self.sent: list[Any] = []
         self.signals: list[int] = []
-        self.signalled = asyncio.Event()
+        self.signalled, self.killed = asyncio.Event(), asyncio.Event()
         self._listener = listener
 
     def send(self, message: list[Any]) -> None:
@@ -46,6 +46,8 @@ class Rank:
     def signal(self, signum: int) -> None:
         self.signals.append(signum)
         self.signalled.set()
+        if signum == signal.SIGKILL:
+            self.killed.set()
 
     def starts(self) -> None:
         self.says(["started", 1, 40, "host", "127.0.0.1"])
@@ -78,6 +80,8 @@ class Rank:
 
 
 class Desk:
+    """A controller that records its events, and its launcher."""
+
     def __init__(self) -> None:
         self.launcher: Launcher = self
         self.ranks: list[Rank] = []
@@ -146,10 +150,10 @@ def host() -> Desk:
     return Desk()
 
 
-def assignment(**fields: Any) -> Assignment:
+def assignment(trial_id: str = "t0", **fields: Any) -> Assignment:
     usual: dict[str, Any] = {
-        "trial_name": "t0",
-        "dirname": "t0",
+        "trial_name": trial_id,
+        "dirname": trial_id,
         "attempt": 1,
         "config": {},
         "iteration": 0,
@@ -160,7 +164,7 @@ def assignment(**fields: Any) -> Assignment:
         "strategy": "PACK",
         "cpus": 2,
     }
-    return Assignment(trial_id="t0", **{**usual, **fields})
+    return Assignment(trial_id=trial_id, **{**usual, **fields})
 
 
 def opened(

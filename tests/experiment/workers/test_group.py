@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,32 +20,11 @@ from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import Exited, Raised
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Measured, Reported, Returned, Started
-from holdfast.trial.trial import Validation
 from tests.experiment.workers.ranks import WHOLE, Desk, Rank, assignment, opened
 from tests.experiment.workers.ranks import group as group
 from tests.experiment.workers.ranks import host as host
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_the_metrics_of_a_validation_are_in_the_row_and_with_the_checkpoint(
-    host: Desk, group: WorkerGroup
-) -> None:
-    host.ranks[1].reports(1, loss=2)
-    host.ranks[0].reports(1, files=True, loss=1)
-    host.ranks[0].says(["validated", "VALIDATED", {"accuracy": 3}])
-    host.ranks[0].says(["merged", WHOLE, {}])
-    reported = host.events[-1]
-    assert isinstance(reported, Reported)
-    assert reported.checkpoint is not None
-    assert reported.metrics == reported.checkpoint.metrics == {"loss": 1, "accuracy": 3}
-    assert reported.checkpoint.validation is Validation.VALIDATED
-    group.reply(Verdict.CONTINUE)
-    for rank in host.ranks:
-        rank.reports(2, loss=3)
-    reported = host.events[-1]
-    assert isinstance(reported, Reported)
-    assert reported.metrics == {"loss": 3}
 
 
 @pytest.mark.parametrize(
@@ -74,78 +52,10 @@ async def test_a_validation_without_a_checkpoint_ends_that_rank(
     assert host.ranks[0].signals == [signal.SIGKILL]
 
 
-async def test_a_rank_gets_the_trials_checkpoints_with_their_metrics(
-    host: Desk, group: WorkerGroup
-) -> None:
-    host.ranks[1].says(["reported"])
-    assert host.ranks[1].orders == [["reported", [["checkpoint_000003", {"loss": 0.5}, "NONE"]]]]
-    assert host.ranks[0].orders == []
-
-
-@pytest.mark.parametrize(
-    ("first", "then", "who", "fact"),
-    [
-        (
-            lambda ranks: ranks[0].says(["gather", ""]),
-            lambda ranks: ranks[1].reports(1),
-            1,
-            "rank 1 is at report() while rank 0 waits at a barrier",
-        ),
-        (
-            lambda ranks: ranks[1].reports(1),
-            lambda ranks: ranks[0].says(["gather", ""]),
-            0,
-            "rank 0 is at a barrier while rank 1 waits at report()",
-        ),
-        (
-            lambda ranks: ranks[0].says(["gather", ""]),
-            lambda ranks: ranks[1].says(["returned", 1]),
-            1,
-            "rank 1 is at its end while rank 0 waits at a barrier",
-        ),
-        (
-            lambda ranks: ranks[1].says(["returned", 1]),
-            lambda ranks: ranks[0].says(["gather", ""]),
-            1,
-            "rank 1 is at its end while rank 0 waits at a barrier",
-        ),
-    ],
-)
-async def test_ranks_that_can_never_meet_at_a_barrier_end_the_attempt(
-    host: Desk,
-    group: WorkerGroup,
-    monkeypatch: pytest.MonkeyPatch,
-    first: Callable[[Any], None],
-    then: Callable[[Any], None],
-    who: int,
-    fact: str,
-) -> None:
-    monkeypatch.setattr(worker_group, "AFTERMATH_S", 0.0)
-    first(host.ranks)
-    then(host.ranks)
-    await host.ranks[0].signalled.wait()
-    (raised,) = (event for event in host.events if isinstance(event, Raised))
-    assert fact in raised.failure.message
-    assert raised.failure.rank == who
-
-
 async def test_a_rank_gets_the_machines_of_the_run(host: Desk, group: WorkerGroup) -> None:
     host.ranks[1].says(["machines"])
     told = ["a", "host-a", "10.0.0.1", {"CPU": 4}, {"CPU": 1}]
     assert host.ranks[1].orders == [["machines", [told]]]
-
-
-async def test_each_rank_gets_its_number_and_the_trial_starts_when_all_have(
-    host: Desk,
-) -> None:
-    opened(host)
-    told = [rank.sent[0][1] for rank in host.ranks]
-    assert [(part.rank, part.world_size, part.cpus) for part in told] == [(0, 2, 1), (1, 2, 1)]
-    assert len({rank.name for rank in host.ranks}) == 2
-    host.ranks[1].starts()
-    assert host.events == []
-    host.ranks[0].starts()
-    assert host.kinds == [Started]
 
 
 async def test_no_rank_begins_before_all_have_started(host: Desk) -> None:
@@ -189,19 +99,6 @@ async def test_all_ranks_see_all_gpus_as_under_torchrun(host: Desk) -> None:
     assert [rank.sent[0][1].gpus for rank in host.ranks] == [("a", "b", "c", "d")] * 2
 
 
-async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
-    host: Desk, group: WorkerGroup
-) -> None:
-    host.ranks[1].reports(1, loss=2)
-    assert host.kinds == [Started]
-    host.ranks[0].reports(1, loss=1)
-    reported = host.events[-1]
-    assert isinstance(reported, Reported)
-    assert (reported.iteration, reported.metrics, reported.checkpoint) == (1, {"loss": 1}, None)
-    group.reply(Verdict.CONTINUE)
-    assert [rank.orders for rank in host.ranks] == [[["reply", "continue"]]] * 2
-
-
 async def test_it_is_known_since_when_which_ranks_are_waited_for(
     host: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,27 +125,6 @@ async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(
     told = [["newest", "checkpoint_000000"], ["reply", "continue"]]
     assert [rank.orders[-2:] for rank in host.ranks] == [told, told]
     assert host.warnings == []
-
-
-async def test_a_file_that_two_ranks_gave_is_reported_with_both(
-    host: Desk, group: WorkerGroup
-) -> None:
-    for rank in host.ranks:
-        rank.reports(1, files=True)
-    host.ranks[0].says(["merged", WHOLE, {"model.pt": [0, 1]}])
-    (warning,) = host.warnings
-    assert "model.pt in one checkpoint from ranks 0, 1: that of rank 1 is kept" in warning
-
-
-async def test_metrics_that_differ_by_rank_are_reported_once(
-    host: Desk, group: WorkerGroup
-) -> None:
-    for iteration in (1, 2):
-        host.ranks[0].reports(iteration, loss=1)
-        host.ranks[1].reports(iteration, accuracy=1)
-        group.reply(Verdict.CONTINUE)
-    (warning,) = host.warnings
-    assert "rank 1 does not report the same metrics as rank 0 (accuracy, loss)" in warning
 
 
 async def test_the_trial_returns_and_exits_when_all_ranks_have(
@@ -407,20 +283,6 @@ async def test_a_rank_that_does_not_put_the_parts_together_is_waited_for_no_long
     assert "has not put the checkpoint of all ranks together for 0 s" in failure.message
 
 
-async def test_what_rank_0_cannot_put_together_fails_the_report_of_all(
-    host: Desk, group: WorkerGroup
-) -> None:
-    for rank in host.ranks:
-        rank.reports(1, files=True)
-    host.ranks[0].says(["merge_failed", "the disk is full"])
-    told = "rank 0 could not put the checkpoint of all ranks together: the disk is full"
-    assert [rank.orders[-1] for rank in host.ranks] == [["refused", told]] * 2
-    for rank in host.ranks:
-        rank.reports(2)
-    (report,) = (event for event in host.events if isinstance(event, Reported))
-    assert report.iteration == 2
-
-
 async def test_where_no_one_continues_after_it_the_error_of_rank_0_is_the_cause(
     host: Desk, group: WorkerGroup
 ) -> None:
@@ -433,22 +295,6 @@ async def test_where_no_one_continues_after_it_the_error_of_rank_0_is_the_cause(
         rank.ends()
     failure = next(event for event in host.events if isinstance(event, Raised)).failure
     assert failure.message == "rank 0 on host: the disk is full"
-
-
-async def test_the_others_get_the_address_of_rank_0(host: Desk, group: WorkerGroup) -> None:
-    host.ranks[0].says(["meeting", "127.0.0.1:1"])
-    assert host.ranks[0].orders == []
-    assert host.ranks[1].orders == [["meet", "127.0.0.1:1"]]
-
-
-async def test_every_rank_gets_the_texts_of_all_once_each_has_sent_its_own(
-    host: Desk, group: WorkerGroup
-) -> None:
-    host.ranks[1].says(["gather", "10.0.0.2:7"])
-    assert host.ranks[0].orders == host.ranks[1].orders == []
-    host.ranks[0].says(["gather", "10.0.0.1:7"])
-    for rank in host.ranks:
-        assert rank.orders == [["gathered", ["10.0.0.1:7", "10.0.0.2:7"]]]
 
 
 async def test_halted_ranks_return_from_wherever_they_are(host: Desk, group: WorkerGroup) -> None:
@@ -490,15 +336,6 @@ async def test_after_a_report_that_was_refused_the_ranks_meet_at_the_next(
     for rank in host.ranks:
         rank.reports(2)
     assert [event.iteration for event in host.events if isinstance(event, Reported)] == [1, 2]
-
-
-async def test_rows_have_the_metrics_of_every_rank_where_asked(host: Desk) -> None:
-    opened(host, terms=GroupTerms(keeps_all_metrics=True))
-    for number, rank in enumerate(host.ranks):
-        rank.starts()
-        rank.reports(1, loss=number)
-    (report,) = (event for event in host.events if isinstance(event, Reported))
-    assert report.metrics == {"loss": 0, "ranks": {"0": {"loss": 0}, "1": {"loss": 1}}}
 
 
 async def test_ranks_of_a_group_that_cannot_be_begun_are_ended_and_say_nothing(

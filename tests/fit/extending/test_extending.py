@@ -185,6 +185,9 @@ def test_an_extension_that_could_not_continue_is_refused_and_changes_nothing(
         ({"num_samples": 0}, "num_samples must be"),
         ({"time_budget_s": 0}, "time_budget_s must be above 0"),
         ({"stop": [MaximumIterationStopper(1)]}, "CombinedStopper"),
+        ({"max_concurrent_trials": -1}, "max_concurrent_trials must be"),
+        ({"failure_config": 3}, "failure_config must be a FailureConfig, not 3"),
+        ({"checkpoint_config": 3}, "checkpoint_config must be a CheckpointConfig, not 3"),
     ],
 )
 def test_bad_settings_of_a_restore_are_refused_at_once(
@@ -330,24 +333,6 @@ def test_a_script_whose_settings_were_edited_resumes_with_them_and_says_so(
     assert told_settings(tune.Tuner.restore(path, train)) == []
 
 
-def test_a_restore_takes_settings_without_extend(path: Path) -> None:
-    restored = tune.Tuner.restore(
-        path,
-        train,
-        max_concurrent_trials=2,
-        failure_config=tune.FailureConfig(-1),
-        checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
-    )
-    assert told_settings(restored) == [
-        "max_concurrent_trials: was none, now 2",
-        "failure_config: was max_failures=0, now max_failures=-1",
-        "checkpoint_config: was num_to_keep=None, now num_to_keep=1",
-    ]
-    assert told_settings(tune.Tuner.restore(path, train, max_concurrent_trials=0)) == []
-    with pytest.raises(InvalidConfig, match="checkpoint_score_attribute: was none, now epoch"):
-        tune.Tuner.restore(path, train, checkpoint_config=tune.CheckpointConfig(1, "epoch"))
-
-
 def test_a_run_config_that_says_where_also_says_what_a_restore_can_take_of_it(path: Path) -> None:
     where: dict[str, Any] = {"name": "run", "storage_path": path.parent}
     plain = tune.Tuner.restore(tune.RunConfig(**where), train)
@@ -368,18 +353,3 @@ def test_a_run_config_that_says_where_also_says_what_a_restore_can_take_of_it(pa
     assert "keeps stop={'training_iteration': 2} and ignores the {'training_" in notice
     longer = tune.Tuner.restore(edited, train, stop=edited.stop, extend=True)
     assert longer._request.notices == ()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"max_concurrent_trials": -1}, "max_concurrent_trials must be"),
-        ({"failure_config": 3}, "failure_config must be a FailureConfig, not 3"),
-        ({"checkpoint_config": 3}, "checkpoint_config must be a CheckpointConfig, not 3"),
-    ],
-)
-def test_settings_that_are_none_are_refused(
-    path: Path, given: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidConfig, match=message):
-        tune.Tuner.restore(path, train, **given)

@@ -14,12 +14,12 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.start.restoring import check_limit, fixed_differences
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.journal.journal import Journal, read_segment
-from holdfast.train import DataParallelTrainer, ScalingConfig, get_checkpoint, report
 from holdfast.trial.errors import InvalidConfig
 from holdfast.tune.schedulers import ASHAScheduler
 from holdfast.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Searcher
 from holdfast.tune.stopper import CombinedStopper, Stopper, TrialPlateauStopper
-from tests.fit.extending.trained import column, epochs, newest, saved, train, trials_in
+from tests.fit.extending.trained import column, epochs, newest, train, trials_in
+from tests.rig.epochs import saved
 
 
 class Upwards(Searcher):
@@ -92,29 +92,6 @@ def test_a_run_with_failed_trials_says_how_they_are_retried(
     told, retry = capfd.readouterr().err, "restore(..., restart_errored=True) or "
     assert f"run was finished (1 trial failed; {retry}" in told
     assert f"{shell})" in told
-
-
-def loop(config: dict[str, Any]) -> None:
-    report({"resumed": get_checkpoint() is not None}, checkpoint=saved(1))
-    if config["fails"] and not Path(config["fails"]).exists():
-        raise RuntimeError("not yet")
-
-
-def test_a_trainer_resumes_its_training(tmp_path: Path) -> None:
-    def trainer(**config: Any) -> DataParallelTrainer:
-        return DataParallelTrainer(
-            loop,
-            train_loop_config={"fails": str(tmp_path / "mended"), **config},
-            scaling_config=ScalingConfig(num_workers=1),
-            run_config=tune.RunConfig(storage_path=tmp_path / "results", name="t", verbose=0),
-        )
-
-    with pytest.raises(RuntimeError, match="not yet"):
-        trainer().fit(resume="auto")
-    (tmp_path / "mended").touch()
-    assert (trainer().fit(resume="auto").metrics or {})["resumed"]
-    with pytest.raises(InvalidConfig, match="A restore cannot change num_samples"):
-        tune.Tuner.restore(tmp_path / "results" / "t", num_samples=2, extend=True)
 
 
 def test_random_search_without_end_is_refused_also_where_it_is_named() -> None:

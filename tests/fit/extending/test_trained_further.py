@@ -14,6 +14,7 @@ from holdfast import train, tune
 from holdfast.cli import main
 from holdfast.train import DataParallelTrainer
 from holdfast.trial.errors import InvalidConfig, TuneError
+from tests.rig.epochs import resumed, saved
 
 pytestmark = pytest.mark.process
 
@@ -22,14 +23,10 @@ Made = Callable[..., DataParallelTrainer]
 
 def loop(config: dict[str, Any]) -> None:
     """Counts epochs up to `epochs`; fails at the epoch `fails` if it has begun before that."""
-    begun, checkpoint = 0, train.get_checkpoint()
-    if checkpoint is not None:
-        begun = json.loads(Path(checkpoint.path, "epoch").read_text())
+    begun = resumed()
     for epoch in range(begun + 1, config["epochs"] + 1):
-        folder = Path(train.staging_directory())
-        (folder / "epoch").write_text(json.dumps(epoch))
-        saved = train.Checkpoint.from_directory(folder) if config.get("saves", True) else None
-        train.report({"epoch": epoch, "begun": begun}, checkpoint=saved)
+        checkpoint = saved(epoch) if config.get("saves", True) else None
+        train.report({"epoch": epoch, "begun": begun}, checkpoint=checkpoint)
         if epoch == config.get("fails") and begun < epoch - 1:
             raise ValueError("once")
 

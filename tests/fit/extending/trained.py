@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from holdfast import tune
 from holdfast.results.reading import load_experiment
 from holdfast.trial.trial import Trial
-
-
-def saved(epoch: int) -> tune.Checkpoint:
-    folder = tempfile.mkdtemp()
-    Path(folder, "epoch").write_text(str(epoch))
-    return tune.Checkpoint.from_directory(folder)
+from tests.rig.epochs import resumed, saved
 
 
 def epochs() -> range:
     """Train from after the checkpoint, further than any bound."""
-    start = 0
-    if found := tune.get_checkpoint():
-        with found.as_directory() as folder:
-            start = int(Path(folder, "epoch").read_text())
-    return range(start + 1, 100)
+    return range(resumed() + 1, 100)
 
 
 def train(config: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import tempfile
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.user_objects.pickling import NotPicklable
-from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.errors import TuneError
+from tests.rig.epochs import resumed, saved
 
 
 def attempts_so_far(config: dict[str, Any]) -> int:
@@ -30,17 +29,12 @@ def attempts_so_far(config: dict[str, Any]) -> int:
 def fail_at_two(config: dict[str, Any]) -> None:
     """Report three epochs; fail after the second one in each of the first `failures` attempts."""
     attempt = attempts_so_far(config)
-    checkpoint = tune.get_checkpoint()
-    start = int(Path(checkpoint.path, "epoch").read_text()) if checkpoint else 0
+    start = resumed()
     for epoch in range(start + 1, 4):
         if epoch == 3 and attempt <= config["failures"]:
             raise RuntimeError(f"stumble {attempt}")
-        directory = tune.staging_directory()
-        Path(directory, "epoch").write_text(str(epoch))
-        tune.report(
-            {"epoch": epoch, "attempt": attempt, "start": start},
-            checkpoint=tune.Checkpoint.from_directory(directory),
-        )
+        row = {"epoch": epoch, "attempt": attempt, "start": start}
+        tune.report(row, checkpoint=saved(epoch))
 
 
 # -- retries ------------------------------------------------------------------------------------
@@ -102,21 +96,19 @@ def test_the_first_failure_ends_a_run_that_fails_fast(
 def test_after_fail_fast_and_a_mend_the_others_resume_where_they_were(
     fit: Any, tmp_path: Path
 ) -> None:
-    mended, saved = tmp_path / "mended", tmp_path / "saved"
-    os.mkfifo(saved)
+    mended, fifo = tmp_path / "mended", tmp_path / "saved"
+    os.mkfifo(fifo)
 
     def train(config: dict[str, Any]) -> None:
         if not config["fails"]:
-            begins_at = 0 if tune.get_checkpoint() is None else 1
+            begins_at = resumed()
             for epoch in range(begins_at, 2):
                 if epoch == 1 and not mended.exists():
-                    saved.write_text("saved")
+                    fifo.write_text("saved")
                     threading.Event().wait()
-                with tempfile.TemporaryDirectory() as folder:
-                    checkpoint = tune.Checkpoint.from_directory(folder)
-                    tune.report({"begins_at": begins_at}, checkpoint=checkpoint)
+                tune.report({"begins_at": begins_at}, checkpoint=saved(epoch + 1))
         elif not mended.exists():
-            saved.read_text()
+            fifo.read_text()
             raise RuntimeError("to be mended")
 
     config = {"fails": tune.grid_search([False, True])}
@@ -136,11 +128,6 @@ def test_fail_fast_raise_raises_the_error_of_the_trial(fit: Any) -> None:
     with pytest.raises(tune.TrialError, match="first of all") as caught:
         fit(train, failure_config=tune.FailureConfig(fail_fast="raise"))
     assert caught.value.failure.type_name == "RuntimeError"
-
-
-def test_fail_fast_and_retries_exclude_each_other() -> None:
-    with pytest.raises(InvalidConfig, match="fail_fast"):
-        tune.FailureConfig(fail_fast=True, max_failures=2)
 
 
 # -- every way to die ---------------------------------------------------------------------------
@@ -284,53 +271,7 @@ def test_an_exit_without_a_code_and_a_return_without_a_report_are_no_errors(
     assert by_way(died)[how].error is None
 
 
-def test_the_grid_counts_who_failed_and_who_did_not(died: tune.ResultGrid) -> None:
-    assert len(died) == len(WAYS)
-    assert (died.num_errors, died.num_terminated) == (9, 3)
-    assert len(died.errors) == 9
-
-
-def test_the_parent_of_all_workers_may_die_and_the_run_continues(fit: Any, tmp_path: Path) -> None:
-    def train(config: dict[str, Any]) -> None:
-        if config["kills"] and attempts_so_far(config) == 1:
-            os.kill(os.getppid(), signal.SIGKILL)
-            threading.Event().wait()
-        tune.report({"a": 1})
-
-    results = fit(
-        train,
-        {"kills": tune.grid_search([True, False]), "diary": str(tmp_path / "diary")},
-        tune.TuneConfig(max_concurrent_trials=1),
-        failure_config=tune.FailureConfig(max_failures=1),
-    )
-    assert results.num_errors == 0
-    assert [result.metrics["a"] for result in results] == [1, 1]
-
-
-def test_what_a_trial_started_does_not_outlive_it(fit: Any) -> None:
-    def train(config: dict[str, Any]) -> None:
-        if os.fork() == 0:
-            while True:
-                signal.pause()
-        os._exit(1)
-
-    # This test fails in the fixture that looks for processes after each test.
-    assert fit(train).num_errors == 1
-
-
 # -- what cannot reach a worker -----------------------------------------------------------------
-
-
-def test_an_attribute_that_cannot_be_pickled_is_named(fit: Any) -> None:
-    class Model:
-        def __init__(self) -> None:
-            self.layers = {"first": threading.Lock()}
-
-        def __call__(self, config: dict[str, Any]) -> None:
-            tune.report({"a": 1})
-
-    with pytest.raises(NotPicklable, match=r"\.layers\['first'\] is a lock"):
-        fit(Model())
 
 
 def test_a_parameter_that_cannot_be_pickled_is_named_as_it_was_written(fit: Any) -> None:
@@ -338,14 +279,6 @@ def test_a_parameter_that_cannot_be_pickled_is_named_as_it_was_written(fit: Any)
 
     with pytest.raises(TuneError, match=r"process: with_parameters\(lock=\.\.\.\) is a lock"):
         fit(tune.with_parameters(train, lock=threading.Lock()))
-
-
-def test_a_value_in_the_search_space_that_cannot_be_pickled_is_named(fit: Any) -> None:
-    def train(config: dict[str, Any]) -> None:
-        tune.report({"a": 1})
-
-    with pytest.raises(TuneError, match=r"param_space\['guard'\] is a lock"):
-        fit(train, {"guard": threading.Lock()})
 
 
 def test_a_config_value_that_a_worker_cannot_load_fails_its_trial(fit: Any) -> None:
@@ -375,17 +308,6 @@ def test_an_executor_that_is_left_open_ends_with_its_trial(
     (result,) = fit(pool)
     assert result.metrics["sum"] == 3
     assert result.error is None
-
-
-def test_a_file_that_is_left_open_keeps_what_was_written(fit: Any, tmp_path: Path) -> None:
-    def write(config: dict[str, Any]) -> None:
-        global _LEFT
-        _LEFT = open(tmp_path / "left", "w")  # noqa: SIM115
-        _LEFT.write("not flushed")
-        tune.report({"ok": 1})
-
-    fit(write)
-    assert (tmp_path / "left").read_text() == "not flushed"
 
 
 _LEFT: Any = None

@@ -14,21 +14,16 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from tests.rig.epochs import resumed, saved
 from tests.rig.trackers.fake_tracker import FakeTracker
 
 
 def train(config: dict[str, Any]) -> None:
-    """The first attempt fails in its third epoch, and deletes a named checkpoint."""
-    begun, context = tune.get_checkpoint(), tune.get_context()
-    start = int(Path(begun.path, "n").read_text()) if begun else 0
-    for n in range(start + 1, 4):
-        if n == 3 and context.get_attempt() == 1:
-            for name in config.get("takes", []):
-                shutil.rmtree(Path(context.get_trial_dir(), name))
+    """The first attempt fails in its third epoch."""
+    for n in range(resumed() + 1, 4):
+        if n == 3 and tune.get_context().get_attempt() == 1:
             raise RuntimeError("oh no")
-        folder = tune.staging_directory()
-        Path(folder, "n").write_text(str(n))
-        tune.report({"n": n}, checkpoint=tune.Checkpoint.from_directory(folder))
+        tune.report({"n": n}, checkpoint=saved(n))
 
 
 class Stateful(tune.Callback):
@@ -77,18 +72,6 @@ def test_a_restore_says_all_that_it_finds_damaged(
             "not delivered to FakeTracker: ",
         ],
     )
-
-
-def test_a_checkpoint_that_is_lost_while_trials_run_is_named(
-    fit: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (result,) = fit(
-        train,
-        {"takes": ["checkpoint_000001"]},
-        failure_config=tune.FailureConfig(max_failures=1),
-    )
-    assert result.metrics["n"] == 3
-    said_once(capfd.readouterr().err, [f"checkpoint 1 of trial {result.metrics['trial_id']}"])
 
 
 def takes_the_place(config: dict[str, Any]) -> None:

@@ -19,21 +19,18 @@ from holdfast.experiment.workers import start_checkpoints
 from holdfast.syncer.journal.segment import Position
 from holdfast.trial.events import Reported
 from holdfast.tune.schedulers import PopulationBasedTraining
+from tests.rig.epochs import resumed, saved
 
 
 def train(config: dict[str, Any]) -> None:
     """The first attempt of trial 0 fails in epoch 3, and deletes the given checkpoints."""
-    begun = tune.get_checkpoint()
-    start = int(Path(begun.path, "n").read_text()) if begun else 0
-    context = tune.get_context()
+    start, context = resumed(), tune.get_context()
     for n in range(start + 1, 5):
         if n == 3 and config["trial"] == 0 and context.get_attempt() == 1:
             for name in config["takes"]:
                 shutil.rmtree(Path(context.get_trial_dir(), name))
             raise RuntimeError("it takes its checkpoints with it")
-        folder = tune.staging_directory()
-        Path(folder, "n").write_text(str(n))
-        tune.report({"n": n, "start": start}, checkpoint=tune.Checkpoint.from_directory(folder))
+        tune.report({"n": n, "start": start}, checkpoint=saved(n))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +41,7 @@ def train(config: dict[str, Any]) -> None:
     ],
 )
 def test_a_retry_falls_back_to_the_checkpoint_before_or_begins_again(
-    fit: Any, takes: list[str], start: int
+    fit: Any, capfd: pytest.CaptureFixture[str], takes: list[str], start: int
 ) -> None:
     results = fit(
         train,
@@ -54,6 +51,8 @@ def test_a_retry_falls_back_to_the_checkpoint_before_or_begins_again(
     assert results.num_errors == 0
     assert [result.metrics["n"] for result in results] == [4, 4]
     assert [result.metrics["start"] for result in results] == [start, 0]
+    said = capfd.readouterr().err
+    assert all(said.count(f"checkpoint {int(name[-1])} of trial") == 1 for name in takes), said
 
 
 def train_population(config: dict[str, Any]) -> None:

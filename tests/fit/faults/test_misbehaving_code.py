@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
 import resource
 import shutil
@@ -130,101 +129,6 @@ def test_a_forked_child_in_debug_mode_does_not_continue_with_the_script(run_scri
     assert done.stdout.count("ended with 2") == 1 == done.stdout.count("ended with")
 
 
-def test_a_rank_may_fork_as_well(fit: Any) -> None:
-    from holdfast.train import DataParallelTrainer, ScalingConfig
-
-    trainer = DataParallelTrainer(
-        forked_loop,
-        train_loop_config={"way": "returns"},
-        scaling_config=ScalingConfig(num_workers=2),
-    )
-    result = fit(trainer)[0]
-    assert result.error is None
-    assert rows(result) == [1, 2, 3, 4]
-
-
-def with_a_pool(config: dict[str, Any]) -> None:
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        tune.report({"n": sum(pool.map(abs, [-1, 2, -4, 7]))})
-
-
-def test_a_pool_of_forked_processes_works_as_ever(fit: Any) -> None:
-    assert fit(with_a_pool)[0].metrics["n"] == 14
-
-
-class Loader:
-    """Loads batches as PyTorch's DataLoader does.
-
-    Daemons are forked, each with its own queue, and their errors are raised in the parent.
-    Persistent ones serve several epochs.
-    """
-
-    def __init__(self, *, workers: int, broken: int) -> None:
-        context = multiprocessing.get_context("fork")
-        self.results = context.Queue()
-        self.queues = [context.Queue() for _ in range(workers)]
-        self.processes = [
-            context.Process(target=self.load, args=(queue, broken), daemon=True)
-            for queue in self.queues
-        ]
-        for process in self.processes:
-            process.start()
-
-    def load(self, indices: Any, broken: int) -> None:
-        while (index := indices.get()) is not None:
-            if index == broken:
-                self.results.put(ValueError(f"sample {index}"))
-                raise ValueError(f"sample {index}")
-            self.results.put(index)
-
-    def epoch(self, size: int) -> list[int]:
-        for index in range(size):
-            self.queues[index % len(self.queues)].put(index)
-        batches = [self.results.get() for _ in range(size)]
-        for batch in batches:
-            if isinstance(batch, ValueError):
-                raise batch
-        return sorted(batches)
-
-
-def with_a_loader(config: dict[str, Any]) -> None:
-    persistent = Loader(workers=2, broken=config["broken"])
-    for epoch in range(1, 4):
-        loader = persistent if config["persistent"] else Loader(workers=2, broken=-1)
-        loaded = loader.epoch(6)
-        tune.report({"n": epoch, "loaded": sum(loaded)})
-        if loader is not persistent:
-            for queue in loader.queues:
-                queue.put(None)
-
-
-def test_forked_daemons_load_data_for_their_trial(fit: Any) -> None:
-    space = {"persistent": tune.grid_search([False, True]), "broken": -1}
-    for result in fit(with_a_loader, space):
-        assert result.error is None
-        assert rows(result) == [1, 2, 3]
-        assert result.metrics["loaded"] == 15
-
-
-def test_an_error_in_a_forked_daemon_is_the_trials_where_it_is_raised_again(fit: Any) -> None:
-    result = fit(with_a_loader, {"persistent": True, "broken": 4})[0]
-    assert "sample 4" in str(result.error)
-    assert "ValueError: sample 4" in Path(result.path, "stderr").read_text()
-
-
-def dies_while_it_loads(config: dict[str, Any]) -> None:
-    loader = Loader(workers=2, broken=-1)
-    tune.report({"n": 1, "workers": [process.pid for process in loader.processes]})
-    raise RuntimeError("the trial's own")
-
-
-def test_daemons_that_wait_for_work_end_with_their_trial(fit: Any) -> None:
-    """A fixture checks after each test that no process is left."""
-    result = fit(dies_while_it_loads)[0]
-    assert "the trial's own" in str(result.error)
-    assert rows(result) == [1]
-
-
 # -- threads --------------------------------------------------------------------------------------
 
 
@@ -246,15 +150,6 @@ def test_threads_that_report_at_once_take_turns(fit: Any) -> None:
     assert list(frame["training_iteration"]) == list(range(1, 101))
     for who in ("main", "other"):
         assert list(frame[frame["who"] == who]["n"]) == list(range(50))
-
-
-def test_threads_of_ranks_that_report_at_once_take_turns(fit: Any) -> None:
-    from holdfast.train import DataParallelTrainer, ScalingConfig
-
-    trainer = DataParallelTrainer(in_two_threads, scaling_config=ScalingConfig(num_workers=2))
-    result = fit(trainer)[0]
-    assert result.error is None
-    assert list(result.metrics_dataframe["training_iteration"]) == list(range(1, 101))
 
 
 # -- streams --------------------------------------------------------------------------------------

@@ -14,18 +14,8 @@ import pytest
 
 from holdfast import tune
 from holdfast.runtime import process_control
+from tests.rig.epochs import resumed, saved
 from tests.rig.nightly import rest_nightly
-
-
-def saved(epoch: int) -> tune.Checkpoint:
-    directory = tune.staging_directory()
-    Path(directory, "epoch").write_text(str(epoch))
-    return tune.Checkpoint.from_directory(directory)
-
-
-def resumed() -> int:
-    checkpoint = tune.get_checkpoint()
-    return int(Path(checkpoint.path, "epoch").read_text()) if checkpoint else 0
 
 
 def is_first() -> bool:
@@ -205,25 +195,6 @@ def test_a_hung_trial_shows_where_it_stands_and_is_retried(fit: Any, trainable: 
     assert result.error is None
     assert result.metrics["attempt"] == 2
     assert f"in {trainable.__name__}" in stderr_of(result)
-
-
-def test_a_trial_that_hangs_for_good_says_so(fit: Any) -> None:
-    (result,) = fit(sleeps, failure_config=tune.FailureConfig(hang_timeout_s=0.3))
-    assert isinstance(result.error, tune.TrialError)
-    assert result.error.failure.kind == "hang"
-    assert "reported nothing for hang_timeout_s=0.3 s; its stack is in its stderr" in str(
-        result.error
-    )
-
-
-def test_a_trial_that_reports_often_enough_does_not_hang(fit: Any) -> None:
-    def train(config: dict[str, Any]) -> None:
-        for epoch in range(50):
-            time.sleep(0.05)
-            tune.report({"epoch": epoch})
-
-    (result,) = fit(train, failure_config=tune.FailureConfig(hang_timeout_s=2))
-    assert result.error is None
 
 
 def test_a_retry_waits_if_asked(fit: Any) -> None:

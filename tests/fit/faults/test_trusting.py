@@ -298,24 +298,6 @@ def loop(config: dict[str, Any]) -> None:
     train.report({"n": 1})
 
 
-def test_the_file_of_a_trainer_is_not_unpickled(tmp_path: Path, canary: Path) -> None:
-    from holdfast.train import DataParallelTrainer
-
-    run = train.RunConfig(storage_path=str(tmp_path), name="run", verbose=0)
-    trainer = DataParallelTrainer(
-        loop, scaling_config=train.ScalingConfig(num_workers=1), run_config=run
-    )
-    trainer.fit()
-    path = str(tmp_path / "run")
-    assert Path(path, "trainer.pkl").exists()
-    set_traps(path, canary)
-    with pytest.raises(NotTrusted, match="trainable in"):
-        tune.Tuner.restore(path, trusted=False)
-    results = tune.Tuner.restore(path, trainer, trusted=False).fit()
-    assert results[0].error is None
-    assert not canary.exists()
-
-
 def stumbling_loop(config: dict[str, Any]) -> None:
     train.report({"n": config["of"].n})
     if tune.get_context().get_attempt() == 1:

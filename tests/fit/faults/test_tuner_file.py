@@ -96,20 +96,6 @@ def test_without_its_scheduler_a_run_waits_for_a_copy_of_the_file(
     assert go_on(path).num_errors == 0
 
 
-def test_a_run_without_end_is_not_resumed_where_its_stopper_is_gone(fit: Any) -> None:
-    class Once(tune.Stopper):
-        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-            return False
-
-        def stop_all(self) -> bool:
-            return True
-
-    path = fit(train, SPACE, tune.TuneConfig(num_samples=-1), stop=Once()).experiment_path
-    truncate(path)
-    with pytest.raises(BrokenTunerFile, match="another stop"):
-        go_on(path, train, param_space=SPACE)
-
-
 class Three(Searcher):
     """Suggests one, two and three."""
 

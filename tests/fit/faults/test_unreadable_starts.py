@@ -16,17 +16,15 @@ from holdfast.experiment.records import recovery
 from holdfast.experiment.uploads import unrecorded_checkpoints
 from holdfast.experiment.workers import pool, start_checkpoints
 from holdfast.syncer.errors import StorageUnavailable
+from tests.rig.epochs import resumed, saved
 
 
 def train(config: dict[str, Any]) -> None:
-    begun = tune.get_checkpoint()
-    start = int(Path(begun.path, "n").read_text()) if begun else 0
+    start = resumed()
     for n in range(start + 1, 4):
         if n == 2 and not Path(config["mended"]).exists():
             raise RuntimeError("not mended yet")
-        folder = tune.staging_directory()
-        Path(folder, "n").write_text(str(n))
-        tune.report({"n": n, "start": start}, checkpoint=tune.Checkpoint.from_directory(folder))
+        tune.report({"n": n, "start": start}, checkpoint=saved(n))
 
 
 @pytest.fixture
@@ -46,13 +44,13 @@ def unreadable(calls: list[str], times: int) -> Callable[..., str]:
     def reading(directory: Path, record: Any) -> str:
         if "_00000_" in directory.parent.name and len(calls) < times:
             calls.append(directory.name)
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(directory / "n"))
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(directory / "epoch"))
         return read(directory, record)
 
     return reading
 
 
-def resumed(path: str) -> tune.ResultGrid:
+def restored(path: str) -> tune.ResultGrid:
     return tune.Tuner.restore(path, train, resume_errored=True).fit()
 
 
@@ -60,7 +58,7 @@ def test_it_fails_its_trial_alone_and_the_checkpoint_stays(
     broken_off: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start_checkpoints, "changed_checkpoint", unreadable([], 1))
-    results = resumed(broken_off)
+    results = restored(broken_off)
     failure = results[0].error.failure  # type: ignore[union-attr]
     assert (failure.kind, failure.type_name) == ("setup", "OSError")
     assert "checkpoint_000000, to resume from, cannot be read" in failure.message
@@ -68,7 +66,7 @@ def test_it_fails_its_trial_alone_and_the_checkpoint_stays(
     assert [result.metrics["n"] for result in results] == [1, 3, 3]  # type: ignore[index]
     assert results[0].checkpoint is not None
     # Once the disk works again, the trial resumes where it was.
-    again = resumed(broken_off)
+    again = restored(broken_off)
     assert again.num_errors == 0
     assert [result.metrics["start"] for result in again] == [1, 1, 1]  # type: ignore[index]
 
@@ -91,11 +89,11 @@ def test_no_error_at_the_start_of_a_trial_ends_the_others(
         return perform(*args)
 
     monkeypatch.setattr(module, where, raising)
-    results = resumed(broken_off)
+    results = restored(broken_off)
     (failure,) = [error.failure for error in results.errors]
     assert (failure.kind, failure.type_name) == ("setup", "Unheard")
     assert sorted(result.metrics["n"] for result in results) == [1, 3, 3]  # type: ignore[index]
-    assert resumed(broken_off).num_errors == 0
+    assert restored(broken_off).num_errors == 0
 
 
 def test_one_that_cannot_be_looked_at_before_the_start_is_not_given_up(
@@ -109,7 +107,7 @@ def test_one_that_cannot_be_looked_at_before_the_start_is_not_given_up(
         return looked(trial, *args, **kwargs)
 
     monkeypatch.setattr(recovery, "broken", looking)
-    results = resumed(broken_off)
+    results = restored(broken_off)
     assert results.num_errors == 0
     assert [result.metrics["start"] for result in results] == [1, 1, 1]  # type: ignore[index]
 
@@ -128,11 +126,11 @@ def test_storage_that_does_not_answer_a_search_for_checkpoints_fails_its_trial_a
 
     with monkeypatch.context() as patched:
         patched.setattr(start_checkpoints, "newest_beyond", searching)
-        results = resumed(broken_off)
+        results = restored(broken_off)
     failure = results[0].error.failure  # type: ignore[union-attr]
     assert (failure.kind, failure.type_name) == ("setup", "StorageUnavailable")
     assert "the search for checkpoints that no record names failed" in failure.message
     assert "no progress within 1800 s" in failure.message
     assert [result.metrics["n"] for result in results][1:] == [3, 3]  # type: ignore[index]
-    again = resumed(broken_off)
+    again = restored(broken_off)
     assert again.num_errors == 0

@@ -105,22 +105,6 @@ def test_a_pasted_uri_is_the_experiment_trial_or_checkpoint_wherever_it_is_paste
         assert "2 finished" in capfd.readouterr().out
 
 
-def test_a_live_experiment_is_loaded_while_it_runs(fit: Any, tmp_path: Path) -> None:
-    seen: list[tuple[int, float]] = []
-
-    class Reader(tune.Callback):
-        def on_trial_result(
-            self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
-        ) -> None:
-            (loaded,) = tune.load(tmp_path / "results" / "live")
-            if loaded.metrics:
-                seen.append((loaded.metrics["training_iteration"], loaded.metrics["loss"]))
-
-    fit(learn, {"lr": 1.0}, name="live", callbacks=[Reader()])
-    assert (1, 1.0) in seen or (2, 0.5) in seen
-    assert len(seen) == 2
-
-
 def test_tags_are_in_every_row_and_a_restore_keeps_them(fit: Any, tmp_path: Path) -> None:
     grid = fit(learn, {"lr": tune.grid_search([1, 2])}, name="run", tags={"data": "v3", "seed": 7})
     assert grid.tags == {"data": "v3", "seed": "7"}

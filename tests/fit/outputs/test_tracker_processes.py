@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.callbacks.callback import LoggerCallback
 from holdfast.trial.errors import TuneError
 from tests.rig.bench import Bench, workbench
 from tests.rig.script import UserScript
@@ -44,13 +43,6 @@ def keys(file: Path, what: str = "row") -> list[tuple[int, int]]:
     return [(told["iteration"], told["attempt"]) for told in told_to(file, what)]
 
 
-def missing(root: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(
-        (root / "run" / "undelivered-FakeTracker.json").read_text()
-    )["undelivered"]
-    return found
-
-
 def tracker_process_of(script: UserScript) -> psutil.Process:
     for process in psutil.Process(script.process.pid).children(recursive=True):
         if " ".join(process.cmdline()).startswith("holdfast: tracker"):
@@ -65,43 +57,18 @@ def niceness(process: psutil.Process) -> set[int]:
     return {process.nice(), *map(int, found)}
 
 
-def test_a_tracker_gets_every_row_with_a_key_that_stays(tmp_path: Path) -> None:
-    file = tmp_path / "told"
-    results = run(tmp_path, FakeTracker(file))
+def test_a_tracker_gets_every_row_and_its_key_which_is_in_no_file(tmp_path: Path) -> None:
+    file, secret = tmp_path / "told", "a-very-secret-key"
+    results = run(tmp_path, FakeTracker(file, key=secret))
+    assert told_to(file, "setup") == [{"what": "setup", "key": secret}]
+    for path in (tmp_path / "run").rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
     told = told_to(file)
     assert [fact["what"] for fact in told] == ["setup", "start", "row", "row", "row", "end"]
     assert [fact["step"] for fact in told[2:5]] == [1, 2, 3]
     trial_id = results[0].metrics["trial_id"]
     assert {fact["run"].startswith(f"{trial_id}-") for fact in told[1:]} == {True}
     assert not list((tmp_path / "run").glob("undelivered-*"))
-
-
-def test_two_trackers_of_a_class_have_a_tracker_process_and_a_file_each(tmp_path: Path) -> None:
-    run(tmp_path, FakeTracker(tmp_path / "a"), FakeTracker(tmp_path / "b"))
-    assert keys(tmp_path / "a") == keys(tmp_path / "b") == [(1, 1), (2, 1), (3, 1)]
-    assert {path.name for path in (tmp_path / "run").glob("tracker-*")} == {
-        "tracker-FakeTracker-0.json",
-        "tracker-FakeTracker-1.json",
-    }
-
-
-def test_a_users_own_logger_stays_in_the_process_of_the_script(tmp_path: Path) -> None:
-    seen = []
-
-    class Own(LoggerCallback):
-        def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
-            seen.append((os.getpid(), iteration))
-
-    run(tmp_path, Own(), FakeTracker(tmp_path / "told"))
-    assert seen == [(os.getpid(), 1), (os.getpid(), 2), (os.getpid(), 3)]
-
-
-def test_a_key_is_in_no_file_and_reaches_the_tracker_process(tmp_path: Path) -> None:
-    secret = "a-very-secret-key"
-    run(tmp_path, FakeTracker(tmp_path / "told", key=secret))
-    assert told_to(tmp_path / "told", "setup") == [{"what": "setup", "key": secret}]
-    for path in (tmp_path / "run").rglob("*"):
-        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
 
 
 def test_what_can_never_work_is_said_before_the_first_trial(tmp_path: Path) -> None:
@@ -129,25 +96,21 @@ def test_a_tracker_whose_setup_raises_ends_the_run(tmp_path: Path) -> None:
         run(tmp_path, Unfit(tmp_path / "told"), epochs=10_000)
 
 
-def test_a_tracker_that_raises_is_reported_once_and_given_the_rows_again(
+def test_rows_are_given_again_after_an_error_and_set_aside_where_it_is_a_refusal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(tmp_path, FakeTracker(tmp_path / "told", fails={2: 2}))
-    assert keys(tmp_path / "told") == [(1, 1), (2, 1), (3, 1)]
+    run(tmp_path, FakeTracker(tmp_path / "told", fails={2: 2}, refuses=(3,)), epochs=4)
+    assert keys(tmp_path / "told") == [(1, 1), (2, 1), (4, 1)]
     assert len(told_to(tmp_path / "told", "failed")) == 2
-    assert capsys.readouterr().err.count("the tracker is away; the run continues") == 1
-
-
-def test_what_a_tracker_refuses_is_set_aside_and_the_rest_delivered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(tmp_path, FakeTracker(tmp_path / "told", refuses=(2,)))
-    assert keys(tmp_path / "told") == [(1, 1), (3, 1)]
-    (listed,) = missing(tmp_path)
-    assert listed["refused"] == [
-        {"iterations": "2", "why": "ValueError: iteration 2 is not to its taste"}
+    (listed,) = json.loads((tmp_path / "run" / "undelivered-FakeTracker.json").read_text())[
+        "undelivered"
     ]
-    assert "not delivered to FakeTracker" in capsys.readouterr().err
+    assert listed["refused"] == [
+        {"iterations": "3", "why": "ValueError: iteration 3 is not to its taste"}
+    ]
+    shown = capsys.readouterr().err
+    assert shown.count("the tracker is away; the run continues") == 1
+    assert "not delivered to FakeTracker" in shown
 
 
 def test_a_stalled_tracker_is_given_up_in_time_and_what_it_lacks_is_listed_and_restored(

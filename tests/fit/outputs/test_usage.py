@@ -167,18 +167,13 @@ class TestAResumeOfARunThatEnforcedMemory:
         said = capsys.readouterr().err
         assert "from now on they can: the resource memory cannot be enforced: no reason" in said
 
-    @pytest.mark.parametrize("how", ["init", "variable"])
     def test_obeys_a_script_that_says_otherwise(
         self,
         path: str,
-        how: str,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        if how == "init":
-            holdfast.init(num_cpus=2)
-        else:
-            monkeypatch.setenv("HOLDFAST_ENFORCE_MEMORY", "0")
+        monkeypatch.setenv("HOLDFAST_ENFORCE_MEMORY", "0")
         tune.Tuner.restore(path, restart_errored=True).fit()
         assert "from now on they can: holdfast.init() has no" in capsys.readouterr().err
 

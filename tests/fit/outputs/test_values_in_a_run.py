@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +11,7 @@ import numpy as np
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.progress.summarizer import Summarizer
-from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.user_objects.stored_objects import NamedObject, StoredObject
-from holdfast.results.reading import load_experiment
-from holdfast.text.values import format_value
 from holdfast.trial.errors import InvalidConfig
 
 pytestmark = pytest.mark.process
@@ -148,16 +141,6 @@ def test_folders_and_callbacks_show_the_varied_values(odd: tune.ResultGrid, watc
         assert "kept=3_a_b" in result.path
 
 
-def test_the_table_of_trials_shows_the_varied_values(odd: tune.ResultGrid) -> None:
-    machine = load_experiment(odd.experiment_path).machine
-    facts = RunFacts(name="odd", path="", local_path="", total=2)
-    summary = Summarizer(machine).summarize(facts=facts, now=machine.now)
-    shown = [row.params for row in summary.rows]
-    assert {params["seed"] for params in shown} == {HUGE, -HUGE}  # as they happened to end
-    assert [params["start"] for params in shown] == [[0.5], [0.5]]
-    assert format_value(10**5000) == "an integer of 16,61…"
-
-
 def test_a_table_of_results_has_a_column_for_each_key(odd: tune.ResultGrid) -> None:
     table = odd.get_dataframe()
     assert list(table["config/labels/0"]) == ["cat", "cat"]
@@ -213,39 +196,3 @@ def test_a_restore_resumes_with_the_same_values_and_refuses_others(odd: tune.Res
 
 
 # -- metrics ------------------------------------------------------------------------------------
-
-
-class Phase(Enum):
-    TRAIN = "train"
-
-
-def report_odd(config: dict[str, Any]) -> None:
-    tune.report(
-        {
-            7: 0.5,
-            "by_class": {0: Decimal("0.25"), 1: np.float32(0.5)},
-            "at": datetime(2026, 1, 2, tzinfo=UTC),
-            "took": timedelta(seconds=90),
-            "file": Path("model") / "weights",
-            "phase": Phase.TRAIN,
-            "seen": {2, 1},
-        }
-    )
-
-
-def test_odd_metrics_are_rows_like_any_other(fit: Any) -> None:
-    result = fit(report_odd, tune_config=tune.TuneConfig(metric="by_class/1", mode="max"))[0]
-    assert result.error is None
-    plain = {
-        "7": 0.5,
-        "by_class": {"0": 0.25, "1": 0.5},
-        "at": "2026-01-02T00:00:00+00:00",
-        "took": 90.0,
-        "file": "model/weights",
-        "phase": "train",
-        "seen": [1, 2],
-    }
-    assert {key: result.metrics[key] for key in plain} == plain
-    (row,) = result.rows()
-    assert {key: row[key] for key in plain} == plain
-    assert result.metrics_dataframe["by_class/0"][0] == 0.25

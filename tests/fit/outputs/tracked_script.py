@@ -11,29 +11,22 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from holdfast import tune
+from tests.rig.epochs import resumed, saved
 from tests.rig.script import mark, wait_at
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
-
-
-def start_of(checkpoint: tune.Checkpoint | None) -> int:
-    if checkpoint is None:
-        return 1
-    with checkpoint.as_directory() as folder:
-        return int(Path(folder, "epoch").read_text()) + 1
 
 
 def make_trainable(options: dict[str, Any]) -> Any:
     def train(config: dict[str, Any]) -> None:
         context = tune.get_context()
         index, attempt = int(context.get_trial_id().rpartition("_")[2]), context.get_attempt()
-        for epoch in range(start_of(tune.get_checkpoint()), options["epochs"] + 1):
+        for epoch in range(resumed() + 1, options["epochs"] + 1):
             mark("at", index, epoch)
             wait_at(f"{index}-{epoch}")
             if epoch in options.get("dies", []) and attempt == 1:
@@ -42,9 +35,7 @@ def make_trainable(options: dict[str, Any]) -> Any:
             if epoch % 2:
                 tune.report(row)
                 continue
-            with tempfile.TemporaryDirectory() as folder:
-                Path(folder, "epoch").write_text(str(epoch))
-                tune.report(row, checkpoint=tune.Checkpoint.from_directory(folder))
+            tune.report(row, checkpoint=saved(epoch))
             mark("reported", index, epoch)
 
     return train

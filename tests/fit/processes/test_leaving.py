@@ -17,8 +17,6 @@ import psutil
 import pytest
 
 from holdfast import tune
-from tests.rig.bench import Bench
-from tests.rig.nightly import rest_nightly
 
 pytestmark = pytest.mark.process
 
@@ -227,44 +225,6 @@ def test_another_attempt_begins_when_nothing_is_left_of_the_one_before(
     (result,) = fit(train, failure_config=tune.FailureConfig(max_failures=1))
     assert len(note.read_text().split()) == len(WAYS)
     assert result.metrics["left"] == []
-
-
-DESERTING = """
-import os, signal, subprocess, sys
-from holdfast import tune
-from tests.rig.script import mark, wait_at
-
-def train(config):
-    command = [sys.executable, "-S", "-c", "import signal; print(flush=True); signal.pause()"]
-    child = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE)
-    child.stdout.readline()
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            mark("daemon")
-            signal.pause()
-        os._exit(0)
-    os.wait()
-    mark("started")
-    wait_at("never")
-
-if __name__ == "__main__":
-    tune.Tuner(train, run_config=tune.RunConfig(
-        storage_path=sys.argv[1], name="run",
-        failure_config=tune.FailureConfig(preemption_grace_s=0.5))).fit()
-"""
-
-
-@pytest.mark.parametrize("ending", rest_nightly(1, ["SIGKILL", "SIGTERM", "SIGINT"]))
-def test_what_left_the_session_does_not_outlive_the_controller(bench: Bench, ending: str) -> None:
-    bench.gate("never")
-    script = bench.run(bench.write(DESERTING), str(bench.storage))
-    script.wait_for("daemon")
-    script.wait_for("started")
-    assert len(script.processes()) >= 6  # script, warm, projector, worker and the two
-    script.signal(getattr(signal, ending))
-    script.ends()
-    assert script.left() == []
 
 
 def test_an_interrupted_run_ends_also_where_the_end_of_a_worker_is_never_heard_of(

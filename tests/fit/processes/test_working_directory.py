@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -14,7 +13,6 @@ import pytest
 
 from holdfast import tune
 from holdfast.started_by_import import StartedByImport
-from tests.rig.script import LONGEST_S
 
 _UNGUARDED = """
 from holdfast import tune
@@ -35,24 +33,6 @@ def unguarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "unguarded", raising=False)
     return tmp_path
-
-
-@pytest.mark.process
-def test_resume_with_a_trainable_of_an_unguarded_script_says_what_to_change(
-    unguarded: Path,
-) -> None:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *words], text=True, capture_output=True, timeout=LONGEST_S
-        )
-
-    assert run("unguarded.py").returncode == 0
-    resumed = run("-m", "holdfast", "resume", "results/run", "--trainable", "unguarded:train")
-    assert resumed.returncode == 2
-    assert (
-        f"--trainable unguarded:train: importing unguarded started fit() "
-        f"({unguarded}/unguarded.py:9): put it under `if __name__ == '__main__':`\n"
-    ) in resumed.stderr
 
 
 def test_a_module_that_runs_its_own_trainable_at_its_import_is_refused(unguarded: Path) -> None:
@@ -87,16 +67,6 @@ def test_a_trial_runs_in_its_own_directory_and_its_files_land_there(fit: Any) ->
     assert Path(result.path, "artifact.txt").read_text() == "relative"
 
 
-def test_the_directory_can_stay_the_scripts(
-    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_CHDIR_TO_TRIAL_DIR", "0")
-    monkeypatch.chdir(tmp_path)
-    result = fit(look_around)[0]
-    assert result.metrics["cwd"] == str(tmp_path)
-    assert (tmp_path / "artifact.txt").exists()
-
-
 def test_relative_storage_means_where_the_script_was_started(
     fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,42 +74,6 @@ def test_relative_storage_means_where_the_script_was_started(
     result = fit(look_around, storage_path="here/below", name="rel")[0]
     assert result.path.startswith(str(tmp_path / "here" / "below" / "rel"))
     assert Path(result.path, "result.json").exists()
-
-
-PICKLES = """
-import multiprocessing, pickle, sys
-from pathlib import Path
-from holdfast import tune
-
-class Model:
-    def __init__(self, weight):
-        self.weight = weight
-
-def square(number):
-    return number**2
-
-def train(config):
-    directory = tune.staging_directory()
-    Path(directory, "model.pkl").write_bytes(pickle.dumps(Model(7)))
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        squares = pool.map(square, [1, 2, 3])
-    tune.report({"sum": sum(squares)}, checkpoint=tune.Checkpoint.from_directory(directory))
-
-if __name__ == "__main__":
-    storage, = sys.argv[1:]
-    result = tune.Tuner(train, run_config=tune.RunConfig(storage_path=storage)).fit()[0]
-    if result.error:
-        raise result.error
-    model = pickle.loads(Path(result.checkpoint.path, "model.pkl").read_bytes())
-    print("weight", model.weight, type(model) is Model, "sum", result.metrics["sum"])
-"""
-
-
-def test_what_the_script_defines_can_be_pickled_by_name_inside_a_trial(
-    run_script: Any, tmp_path: Path
-) -> None:
-    done = run_script(PICKLES, str(tmp_path / "results"))
-    assert done.stdout == "weight 7 True sum 14\n", done.stderr
 
 
 SCRIPT = """

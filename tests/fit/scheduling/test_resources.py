@@ -87,13 +87,26 @@ def test_as_many_trials_run_at_once_as_there_are_cpus_and_no_more(
     assert seen(results, "gpus") == {"unset"}
 
 
-def test_a_trial_with_several_cpus_holds_them_all_and_may_use_as_many_threads(
-    fit: Any, space: dict[str, Any]
+@pytest.mark.parametrize(
+    ("machine", "asks", "threads"),
+    [
+        ({"num_cpus": 3}, {"cpu": 2}, "2"),
+        ({"num_cpus": 8, "resources": {"licence": 1}}, {"cpu": 1, "licence": 1}, "1"),
+        (
+            {"num_cpus": 3},
+            tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 0.5}, {"CPU": 0.5}]),
+            "2",
+        ),
+    ],
+    ids=["several CPUs", "a resource of the user's", "bundles"],
+)
+def test_a_trial_holds_all_that_it_asks_for_and_may_use_as_many_threads(
+    fit: Any, space: dict[str, Any], machine: dict[str, Any], asks: Any, threads: str
 ) -> None:
-    holdfast.init(num_cpus=3)
-    results = fit(tune.with_resources(pass_by, {"cpu": 2}), space)
+    holdfast.init(**machine)
+    results = fit(tune.with_resources(pass_by, asks), space)
     assert most_at_once(results) == 1
-    assert seen(results, "omp") == {"2"}
+    assert seen(results, "omp") == {threads}
 
 
 def test_threads_that_the_user_has_set_stay_as_they_are(
@@ -126,19 +139,6 @@ def test_a_trial_without_gpu_sees_none_where_others_have_some(
     holdfast.init(num_gpus=2)
     results = fit(pass_by, {**space, "number": 0})
     assert seen(results, "gpus") == {""}
-
-
-def test_custom_resources_are_counted_like_any_other(fit: Any, space: dict[str, Any]) -> None:
-    holdfast.init(num_cpus=8, resources={"licence": 1})
-    results = fit(tune.with_resources(pass_by, {"cpu": 1, "licence": 1}), space)
-    assert most_at_once(results) == 1
-
-
-def test_the_bundles_of_a_placement_group_add_up(fit: Any, space: dict[str, Any]) -> None:
-    holdfast.init(num_cpus=3)
-    bundles = tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 0.5}, {"CPU": 0.5}])
-    results = fit(tune.with_resources(pass_by, bundles), space)
-    assert most_at_once(results) == 1
 
 
 def test_max_concurrent_trials_holds_below_what_the_resources_allow(
@@ -221,25 +221,6 @@ def test_init_twice_is_refused_by_default() -> None:
 
 
 # -- variables ----------------------------------------------------------------------------------
-
-
-def test_env_vars_reach_every_worker_and_no_file(fit: Any, tmp_path: Path) -> None:
-    def train(config: dict[str, Any]) -> None:
-        secret = os.environ["BUCKET_KEY"]
-        directory = tune.staging_directory()
-        Path(directory, "length").write_text(str(len(secret)))
-        checkpoint = tune.Checkpoint.from_directory(directory)
-        tune.report({"length": len(secret)}, checkpoint=checkpoint)
-        raise RuntimeError("and an error, with all that is written of it")
-
-    secret = "s3cr3t-that-no-disk-shall-see"
-    holdfast.init(runtime_env={"env_vars": {"BUCKET_KEY": secret}})
-    results = fit(train)
-    assert results[0].metrics["length"] == len(secret)
-    assert "BUCKET_KEY" not in os.environ
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) > 8
-    assert [path for path in files if secret.encode() in path.read_bytes()] == []
 
 
 def test_two_experiments_in_one_process_share_what_the_machine_has(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +26,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 from holdfast.tune.search import ConcurrencyLimiter, Searcher
+from tests.rig.epochs import resumed, saved
 from tests.rig.scheduler.ordering import Orders, at_report, of, when_it_waits
 
 pytestmark = pytest.mark.process
@@ -36,15 +36,8 @@ LAST = 5
 
 
 def train(config: dict[str, Any]) -> None:
-    start = 1
-    if found := tune.get_checkpoint():
-        with found.as_directory() as folder:
-            start = int(Path(folder, "epoch").read_text()) + 1
-    for epoch in range(start, LAST + 1):
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "epoch").write_text(str(epoch))
-            checkpoint = tune.Checkpoint.from_directory(folder)
-            tune.report({"epoch": epoch, "loss": config["x"] / epoch}, checkpoint=checkpoint)
+    for epoch in range(resumed() + 1, LAST + 1):
+        tune.report({"epoch": epoch, "loss": config["x"] / epoch}, checkpoint=saved(epoch))
 
 
 class Model(tune.Trainable):

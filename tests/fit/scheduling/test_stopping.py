@@ -128,38 +128,6 @@ def test_the_time_budget_ends_trials_that_never_report_again(
     assert "The run has ended: the time budget of 0.5 s is used up" in capfd.readouterr().err
 
 
-def test_a_trial_that_ignores_the_order_to_stop_is_killed_after_the_grace(
-    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-
-    def train(config: dict[str, Any]) -> None:
-        if config["is_deaf"]:
-            signal.signal(process_control.STOP, signal.SIG_IGN)
-            tune.report({"last": False})
-            fifo.write_text("deaf now")
-            threading.Event().wait()
-        fifo.read_text()
-        tune.report({"last": True})
-
-    class AtLast(Stopper):
-        over = False
-
-        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-            self.over = result["last"]
-            return False
-
-        def stop_all(self) -> bool:
-            return self.over
-
-    monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "0.2")
-    holdfast.init(num_cpus=2)
-    results = fit(train, {"is_deaf": tune.grid_search([True, False])}, stop=AtLast())
-    assert (results.num_terminated, results.num_errors) == (2, 0)
-    assert [result.metrics["last"] for result in results] == [False, True]
-
-
 def in_a_finalizer(wait: Callable[[], None]) -> None:
     class Loader:
         def __del__(self) -> None:
@@ -262,13 +230,6 @@ def test_a_nested_metric_is_found_by_its_path(fit: Any) -> None:
     config = tune.TuneConfig(metric="deep/score", mode="max")
     results = fit(count_for_ever, None, config, stop={"number": 2})
     assert results.get_best_result().metrics["deep"] == {"score": 20}
-
-
-def test_the_strict_check_can_be_turned_off(fit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
-    config = tune.TuneConfig(metric="later", mode="max")
-    results = fit(count_for_ever, None, config, stop={"number": 2})
-    assert results[0].metrics["number"] == 2
 
 
 def test_a_trial_that_fails_before_it_reports_does_not_blame_the_metric(fit: Any) -> None:

@@ -283,19 +283,6 @@ def test_with_reuse_actors_a_trial_that_fails_leaves_no_one_waiting(
     assert diary.read_text().splitlines().count("cleanup") == 2
 
 
-def test_functions_share_a_process_too_when_actors_are_reused(fit: Any) -> None:
-    def train(config: dict[str, Any]) -> None:
-        tune.report({"n": config["n"]})
-
-    results = fit(
-        train,
-        {"n": tune.grid_search([1, 2, 3])},
-        tune.TuneConfig(reuse_actors=True, max_concurrent_trials=1),
-    )
-    assert len({result.metrics["pid"] for result in results}) == 1
-    assert [result.metrics["n"] for result in results] == [1, 2, 3]
-
-
 # -- resources, facts, mistakes -----------------------------------------------------------------
 
 
@@ -369,17 +356,6 @@ def test_a_class_that_is_not_a_trainable_is_refused() -> None:
 
     with pytest.raises(InvalidConfig, match="Other must be a subclass"):
         tune.Tuner(Other)
-
-
-def test_outside_of_a_trial_it_can_be_driven_by_hand(tmp_path: Path) -> None:
-    trainable = Diary({"diary": str(tmp_path / "diary")})
-    assert [trainable.train()["value"] for _ in range(3)] == [1, 2, 3]
-    checkpoint = trainable.save(str(tmp_path / "saved"))
-    other = Diary({"diary": str(tmp_path / "diary")})
-    other.restore(checkpoint)
-    assert other.train()["value"] == 4
-    with pytest.raises(TuneError, match="only inside a trial"):
-        tune.report({})
 
 
 class StateInADict(Diary):

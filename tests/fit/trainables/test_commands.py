@@ -335,29 +335,6 @@ for i in range(1, 1000):
     assert "stopped, and saves itself\n" in output(result)
 
 
-def test_asha_stops_the_worse_half_of_commands(fit: Fit) -> None:
-    source = """
-import json, os
-x = json.load(open(os.environ["HOLDFAST_CONFIG"]))["x"]
-answers = open(os.environ["HOLDFAST_ACK"])
-for i in range(1, 9):
-    print(f"holdfast: loss={x / i} ack=1", flush=True)
-    answers.readline()
-"""
-    results = fit(
-        python(source),
-        {"x": tune.grid_search([1, 2, 3, 4])},
-        tune.TuneConfig(
-            metric="loss",
-            mode="min",
-            max_concurrent_trials=1,
-            scheduler=tune.create_scheduler("asha", max_t=8, grace_period=2, reduction_factor=2),
-        ),
-    )
-    assert results.num_errors == 0
-    assert [len(rows(result)) for result in results] == [8, 2, 2, 2]
-
-
 STUBBORN = """
 trap '' TERM INT HUP
 mkfifo ready

@@ -16,12 +16,9 @@ from holdfast.cli import main
 from holdfast.experiment.worker.session import running
 
 
-@pytest.fixture(params=["local_mode", "HOLDFAST_DEBUG"], autouse=True)
-def _debugging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "local_mode":
-        holdfast.init(local_mode=True, num_cpus=2)
-    else:
-        monkeypatch.setenv("HOLDFAST_DEBUG", "1")
+@pytest.fixture(autouse=True)
+def _debugging() -> None:
+    holdfast.init(local_mode=True, num_cpus=2)
 
 
 def test_trials_run_in_the_calling_thread_one_after_the_other(fit: Any, capsys: Any) -> None:

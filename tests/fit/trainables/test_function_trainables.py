@@ -6,11 +6,9 @@ import asyncio
 import functools
 import json
 import math
-import multiprocessing
 import os
 import re
 import socket
-import tempfile
 import warnings
 from collections.abc import AsyncIterator
 from fractions import Fraction
@@ -169,17 +167,6 @@ def test_result_metrics_are_the_last_row_with_tag_and_done(many_kinds: tune.Resu
     assert metrics["trial_id"] in many_kinds.path
 
 
-def test_numpy_and_torch_scalars_become_plain_numbers(many_kinds: tune.Result) -> None:
-    metrics = many_kinds.metrics
-    assert metrics is not None
-    assert metrics["loss"] == pytest.approx(0.5)
-    assert type(metrics["loss"]) is float
-    assert (metrics["steps"], metrics["good"], metrics["zero_dimensional"]) == (7, True, 3.0)
-    assert metrics["torch"] == 0.25
-    assert metrics["vector"] == [1, 2, 3]
-    assert rows_of(many_kinds)[0]["good"] is True
-
-
 def test_nested_none_and_nan_metrics_are_kept_as_they_are(many_kinds: tune.Result) -> None:
     row = rows_of(many_kinds)[-1]
     assert row["net"] == {"layer": {"norm": 0.5, "depth": 2}}
@@ -302,12 +289,6 @@ NAMED = {
 }
 
 
-def report_from_child() -> None:
-    print("a child may print")
-    with pytest.raises(TuneError, match="own process"):
-        tune.report({"from": "child"})
-
-
 def report_badly(config: dict[str, Any]) -> None:
     case = config["case"]
     if case == "no dict":
@@ -322,11 +303,6 @@ def report_badly(config: dict[str, Any]) -> None:
         tune.report({"image": np.zeros((1001, 1000))})
     elif case == "text":
         tune.report({"file": "name in another code \udc80"})
-    elif case == "from a child":
-        child = multiprocessing.get_context("fork").Process(target=report_from_child)
-        child.start()
-        child.join()
-        tune.report({"exitcode": child.exitcode})
     elif case == "no checkpoint":
         tune.report({"a": 1}, checkpoint="/tmp")  # type: ignore[arg-type]
     elif case == "missing directory":
@@ -339,7 +315,7 @@ def report_badly(config: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def reported_badly(shared_fit: Any) -> dict[str, tune.Result]:
-    cases = [*NAMED, "from a child", "caught"]
+    cases = [*NAMED, "caught"]
     results = shared_fit(report_badly, {"case": tune.grid_search(cases)})
     return {result.config["case"]: result for result in results}
 
@@ -362,19 +338,6 @@ def test_a_refused_report_can_be_caught_and_counts_as_no_iteration(
     result = reported_badly["caught"]
     assert result.error is None
     assert [row["training_iteration"] for row in rows_of(result)] == [1]
-
-
-def test_a_child_that_the_trial_forked_may_print_but_not_report(
-    reported_badly: dict[str, tune.Result],
-) -> None:
-    result = reported_badly["from a child"]
-    assert result.metrics is not None
-    assert (result.metrics["exitcode"], result.metrics["training_iteration"]) == (0, 1)
-
-
-def test_keeping_zero_checkpoints_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="num_to_keep"):
-        tune.CheckpointConfig(num_to_keep=0)
 
 
 @pytest.mark.parametrize("option", ["checkpoint_frequency", "checkpoint_at_end"])
@@ -415,21 +378,6 @@ def test_checkpoints_are_kept_by_score_where_nan_and_none_are_never_best(fit: An
 
 def checkpoints_in(result: tune.Result) -> list[Path]:
     return sorted(Path(result.path).glob("checkpoint_*"))
-
-
-def test_without_a_score_the_newest_checkpoints_are_kept(fit: Any) -> None:
-    def train(config: dict[str, Any]) -> None:
-        for number in range(4):
-            with tempfile.TemporaryDirectory() as directory:
-                Path(directory, "state.txt").write_text(str(number))
-                tune.report({}, checkpoint=tune.Checkpoint.from_directory(directory))
-
-    result = fit(train, checkpoint_config=tune.CheckpointConfig(num_to_keep=2))[0]
-    assert [path.name for path in checkpoints_in(result)] == [
-        "checkpoint_000002",
-        "checkpoint_000003",
-    ]
-    assert [row["checkpoint_dir_name"] for row in rows_of(result)][-1] == "checkpoint_000003"
 
 
 def test_a_checkpoint_from_the_staging_directory_is_moved_not_copied(fit: Any) -> None:

@@ -210,15 +210,6 @@ def begun(fit: Any, tmp_path: Path) -> tuple[str, dict[str, Any]]:
     return str(tmp_path / "results" / "run"), space
 
 
-def test_a_restore_is_given_the_objects_again(fit: Any, tmp_path: Path) -> None:
-    path, space = begun(fit, tmp_path)
-    again = {**space, "model_ref": holdfast.put(LargeModel(3))}
-    results = tune.Tuner.restore(path, fail_once, resume_errored=True, param_space=again).fit()
-    assert not results.errors
-    assert (results[0].metrics or {})["model_id"] == 3
-    assert (results[0].config or {})["model_ref"] == again["model_ref"]
-
-
 def test_a_restore_that_is_not_given_them_says_which_before_a_trial_runs(
     fit: Any, tmp_path: Path
 ) -> None:

@@ -125,15 +125,6 @@ def test_a_loop_may_take_nothing_and_a_rank_may_give_no_checkpoint(trainer: Trai
     assert result.checkpoint.get_metadata() == {"who": "me"}
 
 
-def test_metrics_of_all_ranks_are_kept_where_asked(trainer: Trainer) -> None:
-    def loop(config: dict[str, Any]) -> None:
-        train.report({"loss": rank() + 0.5})
-
-    result = trainer(loop, keep_all_metrics=True).fit()
-    assert row(result)["loss"] == 0.5
-    assert row(result)["ranks"] == {"0": {"loss": 0.5}, "1": {"loss": 1.5}}
-
-
 def test_the_last_rank_wins_with_one_warning_or_the_report_is_refused(
     trainer: Trainer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,40 +279,6 @@ def test_all_ranks_are_given_the_same_checkpoint(trainer: Trainer, tmp_path: Pat
         for step in range(3)
         for rank in range(2)
     ]
-
-
-def test_a_rank_that_is_being_preempted_leaves_with_a_checkpoint_of_all(
-    trainer: Trainer, tmp_path: Path
-) -> None:
-    def loop(config: dict[str, Any]) -> None:
-        at = train.get_context()
-        begun = train.get_checkpoint()
-        done = int(content(begun)["of-0"]) + 1 if begun else 0
-        for epoch in range(done, 3):
-            note(config, f"{rank()} {epoch}")
-            if (rank(), epoch, at.get_attempt()) == (1, 1, 1):
-                os.kill(os.getpid(), signal.SIGTERM)
-                assert at.preemption_requested()
-            train.report({}, checkpoint=save(f"of-{rank()}", str(epoch)))
-
-    # Preemptions are not counted.
-    result = trainer(loop, max_failures=0).fit()
-    assert content(result.checkpoint) == {"of-0": "2", "of-1": "2"}
-    assert sorted(notes(tmp_path)) == [f"{rank} {epoch}" for rank in (0, 1) for epoch in range(3)]
-
-
-def test_all_errors_are_kept_and_the_first_cause_is_on_top(trainer: Trainer) -> None:
-    def loop(config: dict[str, Any]) -> None:
-        if rank() == 0:
-            raise RuntimeError("my peer is gone")
-        dies()
-
-    with pytest.raises(train.TrainingFailedError) as caught:
-        trainer(loop).fit()
-    error = caught.value.__cause__
-    assert isinstance(error, TrialError)
-    text = str(error)
-    assert text.index("WorkerLost: rank 1") < text.index("After it, rank 0: RuntimeError")
 
 
 # -- elastic ------------------------------------------------------------------------------------

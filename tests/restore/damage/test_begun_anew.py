@@ -28,9 +28,9 @@ from tests.rig.trackers.fake_tracker import told_to
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
 SCRIPT = """
-import json, sys, tempfile
-from pathlib import Path
+import json, sys
 from holdfast import tune
+from tests.rig.epochs import resumed, saved
 from tests.rig.trackers.fake_tracker import FakeTracker
 from tests.rig.script import mark, wait_at
 
@@ -65,16 +65,10 @@ class Noting(tune.Callback):
         self.rows = state["rows"]
 
 def train(config):
-    start = 1
-    if tune.get_checkpoint():
-        with tune.get_checkpoint().as_directory() as folder:
-            start = int(Path(folder, "epoch").read_text()) + 1
-    for epoch in range(start, 5):
+    for epoch in range(resumed() + 1, 5):
         mark("at", config["n"], epoch)
         wait_at(f"any-{epoch}")
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "epoch").write_text(str(epoch))
-            tune.report({"epoch": epoch}, checkpoint=tune.Checkpoint.from_directory(folder))
+        tune.report({"epoch": epoch}, checkpoint=saved(epoch))
 
 if __name__ == "__main__":
     storage, query = OPTIONS["storage"].partition("?")[::2]

@@ -21,19 +21,17 @@ from tests.rig.storage.s3_server import S3Server
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
 SCRIPT = """
-import json, os, sys, tempfile
+import json, os, sys
 from pathlib import Path
 from holdfast import tune
+from tests.rig.epochs import resumed, saved
 from tests.rig.script import mark, wait_at
 
 OPTIONS = json.loads(sys.argv[1])
 
 def train(config):
-    start = 1
-    if tune.get_checkpoint():
-        with tune.get_checkpoint().as_directory() as folder:
-            start = int(Path(folder, "epoch").read_text()) + 1
-    else:
+    start = resumed() + 1
+    if start == 1:
         Path("samples").mkdir(exist_ok=True)
         Path("scratch").write_text("for a while")
         Path("data").symlink_to(OPTIONS["data"])
@@ -46,9 +44,7 @@ def train(config):
         Path(f"samples/{epoch}").write_text(str(epoch))
         if epoch == 4:
             Path("scratch").unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "epoch").write_text(str(epoch))
-            tune.report({"epoch": epoch}, checkpoint=tune.Checkpoint.from_directory(folder))
+        tune.report({"epoch": epoch}, checkpoint=saved(epoch))
         mark("reported", epoch)
 
 if __name__ == "__main__":
@@ -151,14 +147,6 @@ def test_files_that_are_not_asked_for_stay_in_storage_until_others_take_their_pl
         "scratch": "for a while",
     }
     assert stored["stdout"] == "".join(f"epoch {epoch}\n" for epoch in (1, 2, 3, 4))
-
-
-@pytest.mark.nightly
-def test_a_restore_may_ask_for_them(site: Site) -> None:
-    interrupted_in_the_last_epoch(site)
-    script = site.run("second", restore={"restore_artifacts": True}).succeeds()
-    assert "downloads them" not in script.stderr
-    assert site.here("second")["log"] == "1 2 3 4 "
 
 
 def test_with_a_published_checkpoint_the_artifacts_of_its_trial_are_in_a_bucket(

@@ -12,8 +12,6 @@ import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.nightly import rest_nightly
-from tests.rig.storage.bucket import Bucket
-from tests.rig.storage.s3_server import S3Server
 
 pytestmark = [pytest.mark.process, pytest.mark.rest]
 
@@ -95,27 +93,3 @@ def test_one_that_is_not_whole_or_not_its_own_is_not_taken(superseded: Bench, da
     assert epochs_of(restored) == [4, 4]
     assert FOUND not in restored.stderr
     assert epochs_run(superseded) == [1, 1, 2, 2, 3, 3, 4, 4]
-
-
-@pytest.mark.nightly
-@pytest.mark.server
-def test_it_is_found_in_a_bucket(bench: Bench, moto: S3Server) -> None:
-    bucket = Bucket(moto, bench.folder.name)
-    bench.use(bucket, machine="first")
-    bench.options["num_to_keep"] = 1
-    with interrupted_at(bench, 2, restores=False):
-        kept = bucket.download(bench.folder / "kept")
-    with interrupted_at(bench, 3, restores=True):
-        assert len(bucket.named("checkpoint_000001/.holdfast.json")) == 2
-        assert not bucket.named("checkpoint_000000/.holdfast.json")
-    earlier = bench.folder / "earlier"
-    earlier.mkdir()
-    shutil.copytree(kept / "journal", earlier / "journal")
-    shutil.copy(kept / "head.json", earlier)
-    bucket.upload(earlier)
-    bench.use(bucket, machine="second")
-    forget_notes(bench)
-    restored = bench.restore().succeeds()
-    assert epochs_of(restored) == [4, 4]
-    assert restored.stderr.count(FOUND) == 2
-    assert epochs_run(bench) == [3, 3, 4, 4]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 from holdfast.cli import main
@@ -66,32 +64,6 @@ def test_an_experiment_is_restored_from_gs_on_an_empty_machine(
     assert checker.check(copy, tensorboard=True) == []
     assert checker.check(second, tensorboard=True) == []
     assert main(["doctor", bucket.experiment]) == 0, capsys.readouterr()
-
-
-def test_what_a_kill_has_cut_off_is_brought_to_gs_by_the_doctor(
-    bench: Bench, bucket: GcsBucket, capsys: pytest.CaptureFixture[str]
-) -> None:
-    last = bench.gate("any-3")
-    script, gate = bench.held_in(2, sync_period=3600)
-    # Otherwise the load of the machine decides what is written and uploaded before the kill.
-    bucket.proxy.break_off()
-    (projector,) = script.processes("projector")
-    projector.signal(signal.SIGSTOP)
-    gate.open()
-    for trial in (0, 1):
-        script.wait_for(f"at {trial} 3")
-    script.dies()
-    last.open()
-    local = bench.folder / "first" / "run"
-    sync = ["doctor", "sync", str(local), "--storage", bucket.experiment]
-    code, told = main(sync), capsys.readouterr()
-    assert code == 0, told
-    assert told.out.count("the end is missing, as after a kill") == 2, told
-    assert told.out.count("checkpoint 1 is uploaded") == 2, told
-    assert f"--storage '{bucket.experiment}'" in told.out  # in a form that can be typed again
-    bucket.proxy.mend()
-    bench.use(bucket, machine="second")
-    assert epochs_of(bench.restore().succeeds()) == [4, 4]
 
 
 def test_a_bucket_that_is_not_there_is_reported_before_the_first_trial(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -102,24 +101,6 @@ def test_what_another_machine_has_finished_is_shown_and_not_run_again(
     assert resume_lines(capsys, "ls", str(tree.parent)) == []
     assert main(["rm", "--yes", str(aside)]) == 0
     assert not aside.exists()
-
-
-@pytest.mark.nightly
-def test_a_copy_of_it_elsewhere_continues_by_itself_and_says_so(
-    bench: Bench, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree = killed(bench, bucket, monkeypatch)
-    copy = Path(shutil.copytree(tree, bench.folder / "copies" / "run"))
-    stored = bucket.listing()
-    del bench.environ["RAY_AIR_LOCAL_CACHE_DIR"]
-    restored = bench.restore(path=str(copy)).succeeds()
-    assert epochs_of(restored) == [4, 4]
-    assert f"{copy} is a copy of a tree of {bucket.public}" in restored.stderr
-    assert bucket.listing() == stored
-    assert "is a copy" not in bench.restore(path=str(copy)).succeeds().stderr
-    assert checker.check(copy, tensorboard=True) == []
-    assert epochs_of(bench.restore(path=str(tree)).succeeds()) == [4, 4]
-    assert checker.check(bucket.download(bench.folder / "bucket"), tensorboard=True) == []
 
 
 def test_without_the_storage_it_is_shown_and_not_resumed(

@@ -50,12 +50,6 @@ def test_the_bucket_holds_the_tree_that_the_guides_draw(bench: Bench, bucket: Bu
     assert bench.problems(bench.folder / "first" / "run", tensorboard=True) == []
 
 
-@pytest.mark.nightly
-def test_artifacts_are_in_the_bucket_where_they_are_wanted(bench: Bench, bucket: Bucket) -> None:
-    bench.start(artifacts=True, sync_artifacts=True).succeeds()
-    assert len(bucket.named("/artifact.txt")) == 2
-
-
 def test_an_experiment_is_restored_from_the_bucket_on_an_empty_machine(
     bench: Bench, bucket: Bucket
 ) -> None:
@@ -279,22 +273,15 @@ def make(endpoint, key, secret):
 """,
 }
 WITH_FILESYSTEM = """
-import json, sys, tempfile
-from pathlib import Path
-from typing import Any
+import sys
 from holdfast import tune
+from tests.rig.epochs import epoch_of, resumed, saved
 from tests.rig.script import mark, wait_at
 
 def train(config):
-    start = 1
-    if tune.get_checkpoint():
-        with tune.get_checkpoint().as_directory() as folder:
-            start = int(Path(folder, "epoch").read_text()) + 1
-    for epoch in range(start, 4):
+    for epoch in range(resumed() + 1, 4):
         wait_at(f"any-{epoch}")
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "epoch").write_text(str(epoch))
-            tune.report({"epoch": epoch}, checkpoint=tune.Checkpoint.from_directory(folder))
+        tune.report({"epoch": epoch}, checkpoint=saved(epoch))
         mark("reported", epoch)
 
 if __name__ == "__main__":
@@ -308,8 +295,7 @@ if __name__ == "__main__":
         assert tune.Tuner.can_restore(path + "/run", storage_filesystem=filesystem)
         tuner = tune.Tuner.restore(path + "/run", train, storage_filesystem=filesystem)
     result = tuner.fit()[0]
-    with result.checkpoint.as_directory() as folder:
-        print("CHECKPOINT", Path(folder, "epoch").read_text(), result.checkpoint.path)
+    print("CHECKPOINT", epoch_of(result.checkpoint), result.checkpoint.path)
     print("FILESYSTEM", type(result.filesystem).__name__, result.path)
 """
 
