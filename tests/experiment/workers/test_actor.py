@@ -98,6 +98,20 @@ def test_what_only_the_controller_says_of_a_checkpoint_is_not_taken_from_a_worke
     )
 
 
+@pytest.mark.parametrize(
+    ("expected", "told"),
+    [
+        ({"attempt": 2}, "the checkpoint's attempt must be 2, not 1"),
+        ({"iteration": 8}, "the checkpoint's iteration must be 8, not 7"),
+        ({"least_index": 4}, "index must be from 4 to 100004, not 3"),
+    ],
+)
+def test_a_checkpoint_of_another_report_is_refused(expected: dict[str, Any], told: str) -> None:
+    report: dict[str, Any] = {"attempt": 1, "iteration": 7, "least_index": 3}
+    with pytest.raises(ValueError, match=told):
+        worker_messages.record(CHECKPOINT, **report | expected)
+
+
 pytestmark = pytest.mark.anyio
 
 TIMEOUT_S = 5.0

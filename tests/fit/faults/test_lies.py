@@ -117,7 +117,7 @@ OF_RANKS: dict[str, tuple[int, list[Any]]] = {
     "a part with a number": (1, report(checkpoint={**RECORD, "index": 5})),
     "a part of another iteration": (1, report(checkpoint={**RECORD, "iteration": 9})),
     "a second start with another pid": (1, ["started", 1, 1, "host", "127.0.0.1"]),
-    "another attempt": (1, report(attempt=9)),
+    "another attempt of the group": (1, report(attempt=9)),
     "a checkpoint that another rank has put together": (1, ["merged", RECORD, {}]),
     "clashes of ranks that there are not": (0, ["merged", RECORD, {"f": [7]}]),
     "clashes in text": (0, ["merged", RECORD, "none"]),
@@ -186,7 +186,7 @@ def test_each_lie_fails_its_own_trial_and_says_what_was_wrong(results: tune.Resu
 
 
 def test_its_rows_and_its_journal_stay_readable(results: tune.ResultGrid) -> None:
-    again = tune.Tuner.restore(results.experiment_path, told).get_results()
+    again = tune.Tuner.restore(results.experiment_path).get_results()
     assert [one.metrics["n"] for one in again if one.metrics] == [
         one.metrics["n"] for one in results if one.metrics
     ]
