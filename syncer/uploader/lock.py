@@ -29,8 +29,8 @@ from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.files.durable import opened
 from holdfast.syncer.files.tree import is_at, regular_descriptor
 
-# The lock files that this process holds: device and inode.
-_HELD: set[tuple[int, int]] = set()
+# The lock files that this process holds.
+_HELD: set[Path] = set()
 _LARGEST = 1 << 16
 _LONGEST_COMMAND = 120
 # Start times come in ticks of the kernel, and are compared between two clocks.
@@ -277,26 +277,24 @@ class ExperimentLock:
         self._path = path
         self._owners = 1
         self._owning = threading.Lock()
-        self._file = (0, 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = _open(path)
         try:
             self._take(deadline_s)
-            self._file = _identity(self._fd)
-            _HELD.add(self._file)
             if not is_at(path, self._fd):
                 raise self._locked("the experiment was removed meanwhile")
             self._wait_for_workers(deadline_s)
             if is_mirror and (original := original_of(path, self._fd)):
                 raise self._locked(f"this folder is a copy of {original}")
         except BaseException:
-            self._close()
+            os.close(self._fd)
             raise
         if has_nodes is None:
             has_nodes = Holder.read(self._fd).has_nodes
         self._said = Holder.here(has_nodes=has_nodes).to_bytes()
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, self._said, 0)
+        _HELD.add(path)
         close_in_children(self)
 
     def fileno(self) -> int:
@@ -342,7 +340,7 @@ class ExperimentLock:
     def _close(self) -> None:
         descriptor, self._fd = self._fd, -1
         if descriptor >= 0:
-            _HELD.discard(self._file)
+            _HELD.discard(self._path)
             os.close(descriptor)
 
     def _take(self, deadline_s: float) -> None:
@@ -365,7 +363,7 @@ class ExperimentLock:
         has released it, such as a notebook, while another process takes a shared lock for a moment
         to look, or, if it is this process, while a process of its last run still ends."""
         said = Holder.read(self._fd)
-        if said.pid == os.getpid() and _identity(self._fd) not in _HELD:
+        if said.pid == os.getpid() and self._path not in _HELD:
             return False
         return said.is_controller and not _locks(self._fd, fcntl.LOCK_SH)
 
@@ -416,11 +414,6 @@ def _lost(path: Path, cause: str) -> LockLost:
         "This run has ended, so that two runs never write to one experiment. Make sure that no "
         "other one runs, then restore it",
     )
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino
 
 
 def _locks(descriptor: int, how: int = fcntl.LOCK_EX) -> bool:
