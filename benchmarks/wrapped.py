@@ -1,7 +1,6 @@
 """A checkpoint of many small files through `PyFileSystem(FSSpecHandler(s3fs))`, four ways.
 
-holdfast uploads, confirms each object and writes the manifest last: with its own S3 client if the
-filesystem is plain s3fs, with the filesystem's coroutines if it is a subclass. Ray's way is
+holdfast uploads, confirms each object and writes the manifest last. Ray's way is
 `pyarrow.fs.copy_files` to the same filesystem, which confirms nothing; s3fs has its own `put`.
 Each way is a separate process, on a moto server on this machine, one after the other.
 

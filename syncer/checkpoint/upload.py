@@ -151,16 +151,10 @@ class Upload:
         return found
 
     async def _bring_files(self, there: Set[str]) -> None:
-        most, small = self.storage.small_bytes, dict[str, Path]()
         async with asyncio.TaskGroup() as tasks:
             for name, fact in self.written.files.items():
-                if (key := f"{self.folder}/{name}") in there:
-                    continue
-                if fact.size <= most and self.committed.find(fact) is None:
-                    small[key] = self.directory / name
-                else:
+                if (key := f"{self.folder}/{name}") not in there:
                     tasks.create_task(self._bring(key, name, fact))
-            tasks.create_task(self._bring_small(small))
 
     async def _bring(self, key: str, name: str, fact: FileFact) -> None:
         if await self._try_to_copy(key, name, fact):
@@ -168,21 +162,11 @@ class Upload:
         try:
             stored = await self.storage.upload_new(key, self.directory / name)
         except AlreadyStored as error:
-            raise await self._taken(key) from error
+            await self.storage.check(at_once=True)
+            cause = "a suspended older run has uploaded it meanwhile"
+            # A retry finds out whose it is.
+            raise StorageUnavailable("upload", key, cause) from error
         self._note_done(key, stored)
-
-    async def _bring_small(self, files: Mapping[str, Path]) -> None:
-        try:
-            await self.storage.upload_small(files, self._note_done)
-        except AlreadyStored as error:
-            raise await self._taken(self.folder) from error
-
-    async def _taken(self, key: str) -> StorageUnavailable:
-        """The error for a file that is there already: a retry finds out whose it is. Raises
-        ClaimLost."""
-        await self.storage.check(at_once=True)
-        cause = "a suspended older run has uploaded it meanwhile"
-        return StorageUnavailable("upload", key, cause)
 
     def _note_done(self, key: str, stored: PutResult) -> None:
         """Note an uploaded file; uploading it again after a failure is not progress."""

@@ -4,11 +4,11 @@ Blocking calls run in threads. `pyarrow.fs.copy_files` is not used: in pyarrow 1
 success if a part of an upload was refused and no object exists. Streams raise an error then, and
 the size of each object is checked as well.
 
-An fsspec filesystem that has coroutines and its own loop, such as s3fs, gets small objects,
-removals and listings as coroutines (`FsspecStore`). pyarrow's wrapper opens a Python file for each
-object, checks it afterwards, and lists each folder twice: that took twice as long as `fs.put` for
-1,000 files of 4 KiB. If the answer to a put has the MD5 of the sent bytes as its ETag, that
-confirms the put; otherwise the object is checked.
+An fsspec filesystem that has coroutines and its own loop, such as s3fs, puts small objects and
+lists folders itself. pyarrow's wrapper opens a Python file for each object, checks it afterwards,
+and lists each folder twice: that took twice as long as `fs.put` for 1,000 files of 4 KiB. If the
+answer to a put has the MD5 of the sent bytes as its ETag, that confirms the put; otherwise the
+object is checked.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ import asyncio
 import hashlib
 import os
 import threading
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import signature
@@ -31,7 +29,6 @@ from holdfast.syncer.errors import (
     NotStored,
     StorageError,
     StorageUnavailable,
-    os_errors,
     redact,
 )
 from holdfast.syncer.files import threads
@@ -64,6 +61,8 @@ R = TypeVar("R")
 
 _THREADS = 16
 _CHUNK_BYTES = 4 << 20
+# Larger objects are streamed, so memory never holds a whole one.
+_WHOLE_BYTES = 4 << 20
 _SHORTER = "the file became shorter while it was read"
 
 
@@ -78,6 +77,10 @@ class ArrowStore(PutsAtOnce):
         self._renames = renames_cheaply(self._fs)
         self._remove_empty = remover_of_empty(self._fs)
         self._fsspec = wrapped_fsspec(self._fs)
+        self._pipes = not self._renames and _has_coroutines(self._fsspec)
+        # fsspec's way to put a new object, which s3fs has (`If-None-Match`), and gcsfs.
+        has_mode = self._pipes and "mode" in signature(self._fsspec._pipe_file).parameters
+        self._refuses_existing: bool | None = None if has_mode else False
         self.has_folders = self._remove_empty is not None
         self._folder_attempts = FOLDER_ATTEMPTS if self.has_folders else 1
         self._slots = asyncio.Semaphore(_THREADS)
@@ -85,7 +88,7 @@ class ArrowStore(PutsAtOnce):
 
     @property
     def conditional_puts(self) -> bool | None:
-        return False
+        return self._refuses_existing
 
     async def put(
         self,
@@ -95,19 +98,48 @@ class ArrowStore(PutsAtOnce):
         create_only: bool = False,
         resumable: bool = False,
     ) -> PutResult:
+        """With `create_only`, the store only looks before it puts a large object."""
         check_key(key)
-        if create_only and await self.head(key) is not None:
-            raise AlreadyStored("put", self._shown(key), "there is such an object already")
-        return await self._put(key, source)
-
-    async def _put(self, key: str, source: bytes | Path) -> PutResult:
-        path = self._path(key)
         size = await self._call("put", key, lambda: source_size(source))
-        write = partial(self._write, source=source)
-        size = await self._change(
-            "put", key, lambda: self._into_place(path, write), allowance_s(size)
-        )
+        is_whole = self._pipes and size <= _WHOLE_BYTES
+        is_decided_there = create_only and is_whole and self._refuses_existing is not False
+        must_look = create_only and not (is_decided_there and self._refuses_existing)
+        if must_look and await self.head(key) is not None:
+            raise AlreadyStored("put", self._shown(key), "there is such an object already")
+        if not is_whole:
+            return await self._put_stream(key, source, size)
+        stored = await self._put_whole(key, source, size, create_only=is_decided_there)
+        if is_decided_there and self._refuses_existing is None:
+            self._refuses_existing = await self._refuses_again(key, source, size)
+        return stored
+
+    async def _put_stream(self, key: str, source: bytes | Path, size: int) -> PutResult:
+        path, write = self._path(key), partial(self._write, source=source)
+        put = partial(self._into_place, path, write)
+        size = await self._change("put", key, put, allowance_s(size))
         return await self._confirm("put", key, size)
+
+    async def _put_whole(
+        self, key: str, source: bytes | Path, size: int, *, create_only: bool
+    ) -> PutResult:
+        path, mode = self._path(key), {"mode": "create"} if create_only else {}
+
+        def put() -> tuple[int, bool]:
+            data = source if isinstance(source, bytes) else source.read_bytes()
+            return len(data), _proves(self._fsspec.pipe_file(path, data, **mode), data)
+
+        size, is_proved = await self._change("put", key, put, allowance_s(size))
+        return PutResult(size=size) if is_proved else await self._confirm("put", key, size)
+
+    async def _refuses_again(self, key: str, source: bytes | Path, size: int) -> bool | None:
+        """Put a new object again: whether the filesystem refuses that; None if it is unknown."""
+        try:
+            await self._put_whole(key, source, size, create_only=True)
+        except AlreadyStored:
+            return True
+        except StorageError:  # the object is stored; the next put will ask again
+            return None
+        return False
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         origin, path = self._path(source.key), self._path(key)
@@ -160,11 +192,12 @@ class ArrowStore(PutsAtOnce):
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         folder = f"{self._root}/{folder_prefix(prefix)}".rstrip("/")
-        found = await self._find(prefix, folder)
-        return [entry for entry in found if leftovers or not is_leftover(entry.name)]
-
-    async def _find(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
-        return await self._call("list", prefix, lambda: self._list_folder(folder))
+        listing = self._find if self._pipes else self._list_folder
+        found = await self._call("list", prefix, lambda: listing(folder))
+        return sorted(
+            (entry for entry in found if leftovers or not is_leftover(entry.name)),
+            key=lambda entry: entry.key,
+        )
 
     async def head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
@@ -176,7 +209,8 @@ class ArrowStore(PutsAtOnce):
 
         async def delete_one(key: str) -> None:
             try:
-                await self._delete_one(key)
+                delete_it = partial(self._delete, self._path(key))
+                await self._change("delete", key, delete_it, LOOKUP_S)
             except NotStored:
                 return
             except StorageError as error:
@@ -189,10 +223,6 @@ class ArrowStore(PutsAtOnce):
         await self._prune({self._path(key).rpartition("/")[0] for key in wanted})
         if failures:
             raise deletion_failure(self.where, failures)
-
-    async def _delete_one(self, key: str) -> None:
-        path = self._path(key)
-        await self._change("delete", key, lambda: self._delete(path), LOOKUP_S)
 
     async def close(self) -> None:
         """Does nothing: the filesystem belongs to the location."""
@@ -328,8 +358,21 @@ class ArrowStore(PutsAtOnce):
             infos = self._fs.get_file_info(selector)
         except NotADirectoryError:
             return []
-        entries = (self._entry(info) for info in infos if info.type is arrow_fs.FileType.File)
-        return sorted(entries, key=lambda entry: entry.key)
+        return [self._entry(info) for info in infos if info.type is arrow_fs.FileType.File]
+
+    def _find(self, folder: str) -> Sequence[ObjectInfo]:
+        """One listing; pyarrow would make another one first, to find out whether the folder
+        exists."""
+        self._forget_listings()
+        try:
+            found = self._fsspec.find(folder, detail=True)
+        except FileNotFoundError:
+            return []
+        return [
+            ObjectInfo(key=self._key(path), size=info["size"])
+            for path, info in found.items()
+            if info["type"] == "file"
+        ]
 
     def _forget_listings(self) -> None:
         """Clear fsspec's cache of listings, because other processes may have written since."""
@@ -360,12 +403,6 @@ class AbandonedChanges:
             cause = "an earlier change of it timed out and may still take effect"
             raise StorageUnavailable(operation, where, cause)
 
-    def add(self, keys: Iterable[str]) -> None:
-        self._keys.update(keys)
-
-    def remove(self, keys: Iterable[str]) -> None:
-        self._keys.difference_update(keys)
-
     @contextmanager
     def tracked(self, key: str, perform: Callable[[], R]) -> Iterator[Callable[[], R]]:
         """Wrap `perform` for a call in a thread inside this block. If the block ends before the
@@ -389,247 +426,11 @@ class AbandonedChanges:
                     self._keys.discard(key)
 
 
-# Larger objects are streamed, so memory never holds a whole one.
-_WHOLE_BYTES = 4 << 20
-# Files up to this size are read in less time than a thread takes to wake.
-_SMALL_BYTES = 64 << 10
-
-
-def store_over(filesystem: Any, root: str, *, where: str) -> ArrowStore:
-    """The store for a pyarrow filesystem other than this machine's disks."""
-    base, _ = without_prefix(filesystem, root)
-    has_coroutines = not renames_cheaply(base) and _has_coroutines(wrapped_fsspec(base))
-    kind = FsspecStore if has_coroutines else ArrowStore
-    return kind(filesystem, root, where=where)
-
-
 def _has_coroutines(filesystem: Any) -> bool:
     """True if an fsspec filesystem has coroutines, and a loop that runs them."""
     is_async = getattr(filesystem, "async_impl", False) is True
     runs_itself = is_async and not getattr(filesystem, "asynchronous", False)
     return runs_itself and hasattr(filesystem, "_pipe_file")
-
-
-class FsspecStore(ArrowStore):
-    """Looks at an object after a put only if the filesystem's answer does not prove its bytes."""
-
-    batch_bytes = _SMALL_BYTES
-
-    def __init__(self, filesystem: Any, root: str, *, where: str = "") -> None:
-        super().__init__(filesystem, root, where=where)
-        # fsspec's way to put a new object, which s3fs has (`If-None-Match`), and gcsfs.
-        has_mode = "mode" in signature(self._fsspec._pipe_file).parameters
-        self._refuses_existing: bool | None = None if has_mode else False
-
-    @property
-    def conditional_puts(self) -> bool | None:
-        return self._refuses_existing
-
-    async def put(
-        self,
-        key: str,
-        source: bytes | Path,
-        *,
-        create_only: bool = False,
-        resumable: bool = False,
-    ) -> PutResult:
-        """A large object is streamed. With `create_only`, the store only looks before that."""
-        data = None
-        if create_only and self._refuses_existing is not False:
-            data = await self._whole(check_key(key), source)
-        if data is None:
-            return await super().put(key, source, create_only=create_only)
-        if self._refuses_existing is None and await self.head(key) is not None:
-            raise AlreadyStored("put", self._shown(key), "there is such an object already")
-        stored = await self._put_bytes(key, data, create_only=True)
-        if self._refuses_existing is None:
-            try:  # put it again to find out whether the filesystem refuses that
-                await self._put_bytes(key, data, create_only=True)
-                self._refuses_existing = False
-            except AlreadyStored:
-                self._refuses_existing = True
-            except StorageError:  # the object is stored; the next put will ask again
-                pass
-        return stored
-
-    async def put_batch(
-        self,
-        sources: Mapping[str, Path],
-        *,
-        for_s: float,
-        stored: Callable[[str, PutResult], None],
-        create_only: bool = False,
-    ) -> None:
-        """Read all files in one thread call and put them in one coroutine on the filesystem's
-        loop. With single files, changes of threads took a fifth of the time for 1,000 files."""
-        waiting = list(sources)
-
-        def read() -> list[tuple[str, bytes]]:
-            return [(self._path(key), self._read_small(key, sources[key])) for key in sources]
-
-        contents = await self._call("put", waiting[0], read)
-        proved: list[bool] = []
-
-        def answered(is_proved: bool) -> None:
-            proved.append(is_proved)
-            waiting.pop(0)
-
-        failure: StorageError | None = None
-        deadline_s = for_s + allowance_s(sum(len(data) for _, data in contents))
-        try:
-            await self._change_there(
-                "put",
-                waiting,
-                lambda ended: self._put_each(contents, for_s, answered, ended, create_only),
-                deadline_s,
-            )
-        except StorageError as error:
-            failure = error
-        for key, (_, data), is_proved in zip(sources, contents, proved, strict=False):
-            size = len(data)
-            there = PutResult(size=size) if is_proved else await self._confirm("put", key, size)
-            stored(key, there)
-        if failure is not None:
-            raise failure
-
-    def _read_small(self, key: str, source: Path) -> bytes:
-        with os_errors("put", self._shown(key)), open(source, "rb", buffering=0) as file:
-            return file.read(_SMALL_BYTES)
-
-    async def _put(self, key: str, source: bytes | Path) -> PutResult:
-        data = await self._whole(key, source)
-        return await (
-            super()._put(key, source)
-            if data is None
-            else self._put_bytes(key, data, create_only=False)
-        )
-
-    async def _put_bytes(self, key: str, data: bytes, *, create_only: bool) -> PutResult:
-        contents, proved = [(self._path(key), data)], list[bool]()
-        await self._change_there(
-            "put",
-            [key],
-            lambda ended: self._put_each(contents, 0.0, proved.append, ended, create_only),
-            allowance_s(len(data)),
-            may_replace=not create_only,
-        )
-        if proved == [True]:
-            return PutResult(size=len(data))
-        return await self._confirm("put", key, len(data))
-
-    async def _whole(self, key: str, source: bytes | Path) -> bytes | None:
-        """The current bytes of the source; None if they are too many for memory."""
-        if isinstance(source, bytes):
-            return source if len(source) <= _WHOLE_BYTES else None
-        with os_errors("put", self._shown(key)):
-            if os.stat(source).st_size <= _SMALL_BYTES:
-                return _beginning(source)
-        return await self._call("put", key, lambda: _beginning(source))
-
-    async def _delete_one(self, key: str) -> None:
-        path = self._path(key)
-        # Not `rm` with many paths: s3fs silently ignores those that the storage refuses.
-        await self._change_there(
-            "delete",
-            [key],
-            lambda ended: self._on_its_loop(lambda: self._fsspec._rm_file(path), ended),
-            LOOKUP_S,
-        )
-
-    async def _find(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
-        """One listing; pyarrow would make another one first, to find out whether the folder
-        exists."""
-        self._forget_listings()
-        try:
-            async with self._slots, asyncio.timeout(LOOKUP_S):
-                sizes = await self._sizes(folder)
-        except Exception as error:  # a filesystem raises what its driver does: we raise ours
-            raise self._translated(error, "list", prefix) from error
-        entries = (ObjectInfo(key=self._key(path), size=size) for path, size in sizes.items())
-        return sorted(entries, key=lambda entry: entry.key)
-
-    async def _change_there(
-        self,
-        operation: str,
-        keys: Sequence[str],
-        perform: Callable[[Callable[[], None]], Awaitable[R]],
-        deadline_s: float,
-        *,
-        may_replace: bool = True,
-    ) -> R:
-        """Like `_change`, on the filesystem's own loop. `perform` must call its argument when the
-        change has ended, and may remove keys that are done; an error names the first one left.
-        A change that can replace no object (not `may_replace`) cannot overtake a later one."""
-        all_keys, first = frozenset(keys if may_replace else ()), keys[0]
-        for key in keys:
-            self._abandoned.check(operation, key, self._shown(key))
-        try:
-            async with self._slots, asyncio.timeout(deadline_s):
-                self._abandoned.add(all_keys)
-                return await perform(lambda: self._abandoned.remove(all_keys))
-        except Exception as error:  # a filesystem raises what its driver does: we raise ours
-            raise self._translated(error, operation, next(iter(keys), first)) from error
-
-    async def _put_each(
-        self,
-        contents: Sequence[tuple[str, bytes]],
-        for_s: float,
-        answered: Callable[[bool], None],
-        ended: Callable[[], None],
-        create_only: bool = False,
-    ) -> None:
-        """Put the objects one after the other; after `for_s` none but the first is begun.
-
-        `answered` is called for each, on the filesystem's loop, with whether the answer proves
-        that these bytes have arrived. `ended` is always called at the end, which is later than
-        the end of this call if the caller is cancelled. Raises whatever the filesystem raises.
-        """
-
-        async def put_all() -> None:
-            until, mode = time.monotonic() + for_s, {"mode": "create"} if create_only else {}
-            for number, (path, data) in enumerate(contents):
-                if number and time.monotonic() >= until:
-                    return
-                answered(_proves(await self._fsspec._pipe_file(path, data, **mode), data))
-
-        await self._on_its_loop(put_all, ended)
-
-    async def _sizes(self, folder: str) -> dict[str, int]:
-        """The sizes of all files in the folder and below, by path; empty if it is missing."""
-        find = partial(self._fsspec._find, folder, detail=True)
-        try:
-            found = await self._on_its_loop(find, lambda: None)
-        except FileNotFoundError:
-            return {}
-        return {path: info["size"] for path, info in found.items() if info["type"] == "file"}
-
-    async def _on_its_loop(
-        self, begin: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], None]
-    ) -> R:
-        async def perform() -> R:
-            # The future is done as soon as it is cancelled, and the driver later.
-            try:
-                return await begin()
-            finally:
-                ended()
-
-        performing = perform()
-        try:
-            future: Future[R] = asyncio.run_coroutine_threadsafe(performing, self._fsspec.loop)
-        except BaseException:
-            performing.close()
-            ended()
-            raise
-        return await asyncio.wrap_future(future)
-
-
-def _beginning(source: Path) -> bytes | None:
-    """The bytes of a small file; None if it is larger. Raises OSError."""
-    with open(source, "rb", buffering=0) as file:
-        if os.fstat(file.fileno()).st_size > _WHOLE_BYTES:
-            return None
-        data = file.read(_WHOLE_BYTES + 1)
-    return data if len(data) <= _WHOLE_BYTES else None
 
 
 def _proves(answer: object, data: bytes) -> bool:

@@ -382,12 +382,12 @@ class Location:
             return _local_store(self.path)
         if self.kind == "s3":
             return _s3_store(self.path, self.base.options, where=self.public)
-        from holdfast.syncer.stores.generic import store_over
+        from holdfast.syncer.stores.generic import ArrowStore
 
         filesystem, path = without_prefix(*self.arrow())
         if is_this_machines(filesystem):
             return _local_store(path)
-        return store_over(filesystem, path, where=self.public)
+        return ArrowStore(filesystem, path, where=self.public)
 
     def child(self, name: str) -> Location:
         """A folder below this one; `name` may have several parts. Raises ValueError."""

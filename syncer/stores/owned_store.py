@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,9 +21,7 @@ from holdfast.syncer.stores.retry import Turns
 from holdfast.syncer.stores.store import (
     ObjectInfo,
     PutResult,
-    PutsBatches,
     Store,
-    for_each,
     hashing,
     read_object,
 )
@@ -60,8 +58,6 @@ _LOOK_S = 1.0
 _AHEAD_S = 0.7
 # Tokens of nodes in the folder of the claims.
 _TOKEN = "seen-"
-# The largest number of small files per call.
-_BATCH = 16
 
 
 class ClaimLost(StorageError):
@@ -94,7 +90,6 @@ class OwnedStore:
         self._store = store
         self.where = where
         self._experiment_id = experiment_id
-        self._parallel = parallel
         self._slots = Turns(parallel)
         self._get_hashed = hashing(store)
         self._looked_at = float("-inf")
@@ -288,47 +283,6 @@ class OwnedStore:
             return await self._store.put(
                 key, source, create_only=bool(self.conditional_puts), resumable=True
             )
-
-    @property
-    def small_bytes(self) -> int:
-        """The largest file for `upload_small`; -1 if the store has no batches."""
-        store = self._store
-        return store.batch_bytes if isinstance(store, PutsBatches) else -1
-
-    async def upload_small(
-        self, sources: Mapping[str, Path], stored: Callable[[str, PutResult], None]
-    ) -> None:
-        """Put small files that are never replaced; `stored` is called for each that is stored.
-
-        Raises AlreadyStored, ClaimLost.
-        """
-        # A few files are distributed over all slots; many files, in short batches.
-        count = max(min(len(sources), self._parallel), -(-len(sources) // _BATCH))
-        keys = list(sources)
-        batches = [{key: sources[key] for key in keys[at::count]} for at in range(count)]
-        await for_each(lambda batch: self._upload_batch(batch, stored), batches, at_once=count)
-
-    async def _upload_batch(
-        self, sources: dict[str, Path], stored: Callable[[str, PutResult], None]
-    ) -> None:
-        """Put a batch; checks the claim as often as for single files."""
-        store = self._store
-        assert isinstance(store, PutsBatches)
-
-        def note(key: str, there: PutResult) -> None:
-            del sources[key]
-            stored(key, there)
-
-        while sources:
-            async with self._slots:
-                await self.check()
-                self._unfinished -= sources.keys()
-                await store.put_batch(
-                    dict(sources),
-                    for_s=_LOOK_S,
-                    stored=note,
-                    create_only=bool(self.conditional_puts),
-                )
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         """Copy an object inside the storage. Raises ClaimLost, NotStored."""

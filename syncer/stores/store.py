@@ -13,7 +13,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
@@ -147,29 +147,6 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Release connections and threads. The store cannot be used afterwards."""
-
-
-@runtime_checkable
-class PutsBatches(Protocol):
-    """A store that puts many small files faster in one call than in separate calls."""
-
-    @property
-    def batch_bytes(self) -> int:
-        """Files up to this size may be in a batch."""
-
-    async def put_batch(
-        self,
-        sources: Mapping[str, Path],
-        *,
-        for_s: float,
-        stored: Callable[[str, PutResult], None],
-        create_only: bool = False,
-    ) -> None:
-        """Put the files one after the other. After `for_s` no file but the first is begun.
-
-        `stored` is called for each file that the store confirmed. Then raises the StorageError of
-        the first file that failed; the state of the others is unknown.
-        """
 
 
 class PutsAtOnce:

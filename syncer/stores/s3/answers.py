@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 from xml.sax.saxutils import unescape
@@ -31,6 +31,8 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.stores.s3.http import Answer, NotConnected
 from holdfast.syncer.stores.store import ObjectInfo
 
+T = TypeVar("T")
+
 _CREDENTIALS = (
     "Check access_key and secret_key in storage_path (or AWS_ACCESS_KEY_ID, "
     "AWS_SECRET_ACCESS_KEY and AWS_PROFILE), and that they may read, write, list and delete there"
@@ -43,7 +45,11 @@ _ENDPOINT = (
     "Check that the server runs and that endpoint_override (or AWS_ENDPOINT_URL), its port and "
     "http or https are right"
 )
+ODD = "Check the server and any proxy in front of it"
 _REGION = "Add region=... of the bucket to the query of storage_path"
+
+# Replaced by the operation of the caller.
+_ASK = "ask"
 
 _BUSY = {"ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"}
 _TRY_AGAIN = {
@@ -79,9 +85,14 @@ class OddAnswer(ConnectionError):
     """The answer is not one of S3."""
 
 
-def code_and_status(error: Exception) -> tuple[str, int]:
-    """The S3 error code and the HTTP status of an AnsweredError; ("", 0) for another error."""
-    return (error.code, error.status) if isinstance(error, AnsweredError) else ("", 0)
+def answered(error: BaseException | None) -> tuple[str, int]:
+    """The S3 error code and the HTTP status of the AnsweredError that caused an error; ("", 0) if
+    none did."""
+    while error is not None:
+        if isinstance(error, AnsweredError):
+            return error.code, error.status
+        error = error.__cause__
+    return "", 0
 
 
 def is_transient(error: Exception) -> bool:
@@ -97,70 +108,101 @@ def refuses_checksum(error: Exception) -> bool:
 
     Backblaze answers 400 InvalidArgument, Cloudflare 501 NotImplemented.
     """
-    code, status = code_and_status(error)
+    code, status = answered(error)
     return status == 501 or (status == 400 and code not in _TRY_AGAIN | _CREDENTIAL_CODES)
 
 
-def cause_of(error: StorageError) -> Exception:
-    """The cause of a StorageError; the error itself if it has none."""
-    return error.__cause__ if isinstance(error.__cause__, Exception) else error
-
-
-def translated(
-    error: Exception, operation: str, where: str, secrets: Iterable[str] = ()
-) -> StorageError:
-    """The StorageError for an exception of an S3 call."""
-    if isinstance(error, StorageError):
-        return error.during(operation, where)
+def translated(error: Exception, secrets: Iterable[str] = ()) -> StorageError:
+    """The StorageError for what a request raised."""
     if isinstance(error, TimeoutError):
-        return StorageUnavailable(operation, where, "no answer within the deadline", _ENDPOINT)
+        return StorageUnavailable(_ASK, "", "no answer within the deadline", _ENDPOINT)
     cause = redact(f"{error}" or type(error).__name__, secrets)
-    code, status = code_and_status(error)
-    if status or code:
-        return _answered(code, status, operation, where, cause)
+    if isinstance(error, AnsweredError):
+        return _of_code(error.code, error.status, cause)
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds & _NO_CREDENTIALS:
-        return StorageRefused(operation, where, cause, _CREDENTIALS)
+        return StorageRefused(_ASK, "", cause, _CREDENTIALS)
     if isinstance(error, NotConnected):
-        return StorageUnavailable(operation, where, cause, _ENDPOINT)
+        return StorageUnavailable(_ASK, "", cause, _ENDPOINT)
     if isinstance(error, OddAnswer):
-        return StorageUnavailable(operation, where, cause, ODD)
+        return StorageUnavailable(_ASK, "", cause, ODD)
     if kinds & _MISUSED:
-        return StorageRefused(operation, where, cause)
-    return StorageUnavailable(operation, where, cause)
+        return StorageRefused(_ASK, "", cause)
+    return StorageUnavailable(_ASK, "", cause)
 
 
-def refused_object(code: str, message: str, where: str) -> StorageError:
-    """The error for one key of a batched deletion."""
-    status = 403 if code in {"AccessDenied", "Forbidden"} else 500
-    return _answered(code, status, "delete", where, redact(f"{code} {message}".strip()))
-
-
-def _answered(code: str, status: int, operation: str, where: str, cause: str) -> StorageError:
+def _of_code(code: str, status: int, cause: str) -> StorageError:
+    kind: type[StorageError] = StorageRefused
+    advice = ""
     if code == "NoSuchBucket":
-        return StorageRefused(operation, where, cause, _BUCKET)
-    if status == 404:
-        return NotStored(operation, where, cause)
-    if status == 412:
-        return AlreadyStored(operation, where, "there is such an object already")
-    if status in {401, 403} or code in _CREDENTIAL_CODES:
-        return StorageRefused(operation, where, cause, _CREDENTIALS)
-    if status in {301, 307} or code in {"AuthorizationHeaderMalformed", "PermanentRedirect"}:
-        return StorageRefused(operation, where, cause, _REGION)
-    if status in {429, 502, 503, 504} or code in _BUSY:
-        return StorageBusy(operation, where, cause)
-    if (status >= 500 and status != 501) or status in {408, 409} or code in _TRY_AGAIN:
-        return StorageUnavailable(operation, where, cause)
-    return StorageRefused(operation, where, cause)
+        advice = _BUCKET
+    elif status == 404:
+        kind = NotStored
+    elif status == 412:
+        kind, cause = AlreadyStored, "there is such an object already"
+    elif status in {401, 403} or code in _CREDENTIAL_CODES:
+        advice = _CREDENTIALS
+    elif status in {301, 307} or code in {"AuthorizationHeaderMalformed", "PermanentRedirect"}:
+        advice = _REGION
+    elif status in {429, 502, 503, 504} or code in _BUSY:
+        kind = StorageBusy
+    elif (status >= 500 and status != 501) or status in {408, 409} or code in _TRY_AGAIN:
+        kind = StorageUnavailable
+    return kind(_ASK, "", cause, advice)
 
 
-_META = "x-amz-meta-"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What the server has confirmed of an object or a part: its ETag ("" if it does not say), its
+    CRC-32C if it is known, and whether they prove its bytes."""
+
+    etag: str = ""
+    crc: str | None = None
+    is_proven: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """An object, and the mark of its put ("" without one)."""
+
+    info: ObjectInfo
+    mark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """An upload that was begun. `is_summed`: its parts must have their CRC-32C."""
+
+    name: str
+    upload_id: str
+    is_summed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPart:
+    """A part that an upload already has."""
+
+    number: int
+    size: int
+    etag: str
+    crc: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """A page of a listing: its entries by what identifies them, and the query that asks for the
+    next one, None at the end."""
+
+    entries: Mapping[Any, T]
+    following: Mapping[str, str] | None = None
+
+
 _ETAG = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
 _BEGUN = re.compile(r"<UploadId>([^<]+)</UploadId>")
 _COMPLETED = re.compile(r"<(?:\w+:)?CompleteMultipartUploadResult[\s/>]")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
-_ANSWERED = {"ETag": "etag", "ChecksumCRC32C": "x-amz-checksum-crc32c"}
+MARK = "x-amz-meta-holdfast-put"
 _ERROR = re.compile(rb"\s*(<\?xml[^>]*>\s*)?<Error[\s>]")
 _REGION_NAMED = re.compile(r"<Region>([\w-]+)</Region>")
 
@@ -187,12 +229,20 @@ def error_in(answer: Answer, method: str) -> AnsweredError | None:
     )
 
 
-def facts_in(answer: Answer) -> Mapping[str, str]:
+def receipt_in(answer: Answer) -> Receipt:
     """The ETag and the checksum in the answer to a put or a copy, as far as they are there."""
-    named = {name: answer.headers.get(header, "") for name, header in _ANSWERED.items()}
-    if not named["ETag"] and (found := _ETAG.search(answer.body.decode(errors="replace"))):
-        named["ETag"] = found[1]
-    return {name: text for name, text in named.items() if text}
+    etag = answer.headers.get("etag", "").strip('"')
+    if not etag and (found := _ETAG.search(answer.body.decode(errors="replace"))):
+        etag = found[1]
+    return Receipt(etag=etag, crc=answer.headers.get("x-amz-checksum-crc32c"))
+
+
+def etagged_in(answer: Answer) -> Receipt:
+    """The same. Raises OddAnswer without an ETag."""
+    found = receipt_in(answer)
+    if not found.etag:
+        raise OddAnswer("the storage did not say the ETag of what it has stored")
+    return found
 
 
 def upload_in(answer: Answer) -> str:
@@ -212,46 +262,77 @@ def completed_in(answer: Answer) -> str:
     return found[1] if found else ""
 
 
-def failures_in(answer: Answer) -> list[dict[str, str]]:
-    """The objects that were not deleted. Raises OddAnswer."""
-    _, errors = _listing(answer, "DeleteResult", "Error")
-    return errors
+def failures_in(answer: Answer) -> dict[str, StorageError]:
+    """The errors for objects that were not deleted, by name. Raises OddAnswer."""
+    failures: dict[str, StorageError] = {}
+    for fields in _listing(answer, "DeleteResult", "Error")[1]:
+        code = fields.get("Code", "")
+        status = 403 if code in {"AccessDenied", "Forbidden"} else 500
+        cause = redact(f"{code} {fields.get('Message', '')}".strip())
+        failures[fields.get("Key", "")] = _of_code(code, status, cause)
+    return failures
 
 
-def uploads_in(answer: Answer) -> Mapping[str, Any]:
-    """The page of `list_multipart_uploads`. Raises OddAnswer."""
+def uploads_in(answer: Answer) -> Page[Unfinished]:
+    """A page of uploads that are not complete. Raises OddAnswer."""
     fields, uploads = _listing(answer, "ListMultipartUploadsResult", "Upload")
-    return {
-        "Uploads": uploads,
-        "IsTruncated": fields.get("IsTruncated") == "true",  # rclone leaves it out
-        "NextKeyMarker": fields.get("NextKeyMarker", ""),
-        "NextUploadIdMarker": fields.get("NextUploadIdMarker"),
-    }
+    with _reading():
+        found = [
+            Unfinished(
+                name=one["Key"],
+                upload_id=one["UploadId"],
+                is_summed=one.get("ChecksumAlgorithm") == "CRC32C",
+            )
+            for one in uploads
+        ]
+    marks = {"NextKeyMarker": "key-marker", "NextUploadIdMarker": "upload-id-marker"}
+    entries = {(one.name, one.upload_id): one for one in found}
+    return Page(entries=entries, following=_following(fields, marks))
 
 
-def parts_in(answer: Answer) -> Mapping[str, Any]:
-    """The page of `list_parts`. Raises OddAnswer."""
+def parts_in(answer: Answer) -> Page[StoredPart]:
+    """A page of the parts of an upload. Raises OddAnswer."""
     fields, parts = _listing(answer, "ListParts", "Part")
     with _reading():
-        return {
-            "Parts": [
-                {**part, "PartNumber": int(part["PartNumber"]), "Size": int(part["Size"])}
-                for part in parts
-            ],
-            "IsTruncated": fields.get("IsTruncated") == "true",
-            "NextPartNumberMarker": fields.get("NextPartNumberMarker"),
-        }
+        found = [
+            StoredPart(
+                number=int(part["PartNumber"]),
+                size=int(part["Size"]),
+                etag=part["ETag"].strip('"'),
+                crc=part.get("ChecksumCRC32C"),
+            )
+            for part in parts
+        ]
+    following = _following(fields, {"NextPartNumberMarker": "part-number-marker"})
+    return Page(entries={part.number: part for part in found}, following=following)
 
 
-def objects_in(answer: Answer) -> Mapping[str, Any]:
-    """The page of `list_objects_v2`. Raises OddAnswer."""
-    fields, entries = _listing(answer, "ListBucketResult", "Contents")
+def objects_in(answer: Answer) -> Page[ObjectInfo]:
+    """A page of objects. Raises OddAnswer."""
+    fields, contents = _listing(answer, "ListBucketResult", "Contents")
     with _reading():
-        return {
-            "Contents": [_entry(entry) for entry in entries],
-            "IsTruncated": fields.get("IsTruncated") == "true",
-            "NextContinuationToken": fields.get("NextContinuationToken"),
-        }
+        entries = {one["Key"]: _object(one) for one in contents}
+    following = _following(fields, {"NextContinuationToken": "continuation-token"})
+    return Page(entries=entries, following=following)
+
+
+def _object(fields: Mapping[str, str]) -> ObjectInfo:
+    modified = fields.get("LastModified")
+    if (size := int(fields["Size"])) < 0:
+        raise ValueError(f"a size of {size}")
+    return ObjectInfo(
+        key=fields["Key"],
+        size=size,
+        etag=fields.get("ETag", "").strip('"') or None,
+        modified=datetime.fromisoformat(modified).timestamp() if modified else None,
+    )
+
+
+def _following(fields: Mapping[str, str], marks: Mapping[str, str]) -> dict[str, str] | None:
+    """The query for the next page. `marks` maps fields of this page to its parameters."""
+    if fields.get("IsTruncated") != "true":  # rclone leaves it out
+        return None
+    return {into: fields[name] for name, into in marks.items() if fields.get(name)}
 
 
 @contextmanager
@@ -260,7 +341,7 @@ def _reading() -> Iterator[None]:
         yield
     except (KeyError, ValueError) as error:
         raise OddAnswer(
-            f"the storage sent a listing that S3 would not send ({error!r})"
+            f"the storage sent a listing that S3 would not send ({error!r:.200})"
         ) from error
 
 
@@ -282,30 +363,17 @@ def _listing(answer: Answer, name: str, entry: str) -> tuple[dict[str, str], lis
     return fields, entries
 
 
-def head_in(answer: Answer) -> Mapping[str, Any]:
+def head_in(answer: Answer, name: str) -> Head:
     """The facts about an object in the headers of an answer. Raises OddAnswer without a size."""
-    headers = answer.headers
+    headers, modified = answer.headers, None
     size = headers.get("content-length", "")
     if not size.isdecimal():
         raise OddAnswer("the storage did not say how many bytes the object has")
-    meta = {k.removeprefix(_META): v for k, v in headers.items() if k.startswith(_META)}
-    facts: dict[str, Any] = {
-        "ContentLength": int(size),
-        "ETag": headers.get("etag", ""),
-        "Metadata": meta,
-    }
     with suppress(TypeError, ValueError):
-        facts["LastModified"] = parsedate_to_datetime(headers.get("last-modified", ""))
-    return facts
-
-
-def _entry(fields: Mapping[str, str]) -> dict[str, Any]:
-    entry: dict[str, Any] = dict(fields)
-    if "Size" in entry:
-        entry["Size"] = int(entry["Size"])
-    if "LastModified" in entry:
-        entry["LastModified"] = datetime.fromisoformat(entry["LastModified"])
-    return entry
+        modified = parsedate_to_datetime(headers.get("last-modified", "")).timestamp()
+    etag = headers.get("etag", "").strip('"') or None
+    info = ObjectInfo(key=name, size=int(size), etag=etag, modified=modified)
+    return Head(info=info, mark=headers.get(MARK, ""))
 
 
 def _fields(element: ElementTree.Element) -> dict[str, str]:
@@ -316,11 +384,6 @@ def _name(element: ElementTree.Element) -> str:
     """Its name without the namespace, which some servers leave out."""
     return element.tag.rpartition("}")[2]
 
-
-Entry = Mapping[str, Any]
-Ask = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
-
-ODD = "Check the server and any proxy in front of it"
 
 _ATTEMPTS = 2
 # S3 returns a thousand; a server that returns more than this is broken.
@@ -336,70 +399,41 @@ class EndlessListing(StorageRefused):
     """A server's listing does not end, or repeats itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """A kind of listing. `marks` maps fields of a page to fields of the query for the next page;
-    `identity` names the fields that identify an entry."""
-
-    operation: str
-    entries: str
-    marks: Mapping[str, str]
-    identity: tuple[str, ...]
-
-
-OBJECTS = Listing(
-    operation="list_objects_v2",
-    entries="Contents",
-    marks={"NextContinuationToken": "ContinuationToken"},
-    identity=("Key",),
-)
-UPLOADS = Listing(
-    operation="list_multipart_uploads",
-    entries="Uploads",
-    marks={"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"},
-    identity=("Key", "UploadId"),
-)
-PARTS = Listing(
-    operation="list_parts",
-    entries="Parts",
-    marks={"NextPartNumberMarker": "PartNumberMarker"},
-    identity=("PartNumber",),
-)
-
-
-async def listed(ask: Ask, query: Mapping[str, Any], kind: Listing) -> list[Entry]:
-    """All entries. Raises EndlessListing, and what `ask` raises."""
+async def listed(ask: Callable[[Mapping[str, str]], Awaitable[Page[T]]]) -> list[T]:
+    """All entries. `ask` gets what a page must be asked for in addition. Raises EndlessListing,
+    and what `ask` raises."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(EndlessListing):
-            return await _listed(ask, query, kind)
-    return await _listed(ask, query, kind)
+            return await _listed(ask)
+    return await _listed(ask)
 
 
-async def _listed(ask: Ask, query: Mapping[str, Any], kind: Listing) -> list[Entry]:
-    found: dict[tuple[Any, ...], Entry] = {}
-    tokens, fruitless = set[tuple[Any, ...]](), 0
-    asked, loop = dict(query), asyncio.get_running_loop()
+async def _listed(ask: Callable[[Mapping[str, str]], Awaitable[Page[T]]]) -> list[T]:
+    found: dict[object, T] = {}
+    tokens, fruitless = set[frozenset[tuple[str, str]]](), 0
+    following: Mapping[str, str] = {}
+    loop = asyncio.get_running_loop()
     began = loop.time()
     while True:
-        page, known = await ask(asked), len(found)
-        entries = page.get(kind.entries, ())
-        if len(entries) > MOST_ON_A_PAGE:
-            raise _endless(f"a page has {len(entries):,} entries, and S3 gives 1,000")
-        for entry in entries:
-            found[tuple(entry.get(name) for name in kind.identity)] = entry
-        if not page.get("IsTruncated"):
+        page, known = await ask(following), len(found)
+        if len(page.entries) > MOST_ON_A_PAGE:
+            raise _endless(f"a page has {len(page.entries):,} entries, and S3 gives 1,000")
+        found |= page.entries
+        if page.following is None:
             return list(found.values())
-        token = tuple(page.get(name) for name in kind.marks)
+        following = page.following
         fruitless = 0 if len(found) > known else fruitless + 1
+        token = frozenset(following.items())
         if text := _doubt(token in tokens, token, fruitless, len(found), loop.time() - began):
             raise _endless(text)
         tokens.add(token)
-        asked |= {into: page[name] for name, into in kind.marks.items() if page.get(name)}
 
 
-def _doubt(is_old: bool, token: tuple[Any, ...], fruitless: int, count: int, took_s: float) -> str:
+def _doubt(
+    is_old: bool, token: Collection[object], fruitless: int, count: int, took_s: float
+) -> str:
     """The reason not to ask for the next page; "" if there is none."""
-    if not any(token):
+    if not token:
         return "it says that there is more, but has no continuation token"
     if is_old:
         return f"it repeats a continuation token after {count:,} entries"
@@ -415,22 +449,3 @@ def _doubt(is_old: bool, token: tuple[Any, ...], fruitless: int, count: int, too
 def _endless(cause: str) -> EndlessListing:
     advice = "Check the server and any proxy in front of it: its listings do not end"
     return EndlessListing("list", "", cause, advice)
-
-
-def entry_of(item: Entry, prefix: str, where: str) -> ObjectInfo:
-    """The entry of an object below `prefix`. Raises StorageUnavailable if the item is not one."""
-    name, size, modified = item.get("Key"), item.get("Size"), item.get("LastModified")
-    if not isinstance(name, str) or not name.startswith(prefix):
-        raise odd_answer(where, f"an object named {name!r:.100}, which is not in this folder")
-    if not isinstance(size, int) or size < 0:
-        raise odd_answer(where, f"{name!r:.100} with a size of {size!r:.100}")
-    return ObjectInfo(
-        key=name.removeprefix(prefix),
-        size=size,
-        etag=str(item.get("ETag", "")).strip('"') or None,
-        modified=modified.timestamp() if isinstance(modified, datetime) else None,
-    )
-
-
-def odd_answer(where: str, text: str) -> StorageUnavailable:
-    return StorageUnavailable("list", where, f"the storage answered with {text}", ODD)

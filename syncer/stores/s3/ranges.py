@@ -26,8 +26,8 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.files import threads
 from holdfast.syncer.stores.retry import moved_to
-from holdfast.syncer.stores.s3.answers import cause_of, code_and_status
-from holdfast.syncer.stores.s3.upload import PartRequest
+from holdfast.syncer.stores.s3.answers import answered
+from holdfast.syncer.stores.s3.client import Client
 from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
     allowance_s,
@@ -104,12 +104,12 @@ class Part:
         return self.end is not None and self.start + self.got == self.end
 
     def asked(self) -> dict[str, str]:
-        """The parameters of a request for the bytes that are missing."""
+        """The headers of a request for the bytes that are missing."""
         found = {}
         if self.start + self.got or (self.end is not None and self.end != self.arrival.size):
-            found["Range"] = f"bytes={self.start + self.got}-{(self.end or 0) - 1}"
+            found["range"] = f"bytes={self.start + self.got}-{(self.end or 0) - 1}"
         if self.arrival.etag:
-            found["IfMatch"] = self.arrival.etag
+            found["if-match"] = self.arrival.etag
         return found
 
     def begin(self, headers: Mapping[str, str]) -> None:
@@ -178,14 +178,15 @@ def _extent(headers: Mapping[str, str], where: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangedDownload:
-    """Downloads `bucket_key` into an open, empty file. `slots` limits the requests at one time.
+    """Downloads the object `name` into an open, empty file. `slots` limits the requests at one
+    time.
 
     `where` is the object for messages.
     """
 
-    call: PartRequest
+    s3: Client
     slots: asyncio.Semaphore
-    bucket_key: Mapping[str, str]
+    name: str
     where: str
     descriptor: int
 
@@ -270,11 +271,11 @@ class RangedDownload:
         arrival = part.arrival
         try:
             async with clock.slot(self.slots):
-                await self.call(lambda s3: s3.get_range(self.bucket_key, part), None)
+                await self.s3.get_range(self.name, part)
         except AlreadyStored as error:  # 412, which for a put means just that
             raise arrival.replaced("it was replaced meanwhile") from error
         except StorageRefused as error:
-            if code_and_status(cause_of(error))[1] != 416:
+            if answered(error)[1] != 416:
                 raise
             if arrival.begun.is_set() or part.end is None:
                 raise arrival.replaced("it is shorter now") from error

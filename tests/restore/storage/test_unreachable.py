@@ -24,11 +24,12 @@ import sys, time
 from holdfast.experiment.folder import trial_folder
 from holdfast.syncer.stores import preflight
 from holdfast.syncer.stores import generic
-from holdfast.syncer.stores.s3 import store as s3_store
+from holdfast.syncer.stores.s3 import client
 preflight.preflight.__kwdefaults__["deadline_s"] = 1.0
 preflight.probe.__kwdefaults__["deadline_s"] = 1.0
 generic.LOOKUP_S = trial_folder._DEADLINE_S = 1.0
-generic.ArrowStore._call.__defaults__ = s3_store.S3Store._call.__defaults__ = (1.0,)
+generic.ArrowStore._call.__defaults__ = (1.0,)
+client.allowance_s = lambda size: 1.0
 what, uri = sys.argv[1:]
 if what == "fit":
     from holdfast import tune

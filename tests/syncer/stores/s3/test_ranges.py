@@ -452,7 +452,7 @@ class Answering:
         self.news = -1
         self._part: Any = None
 
-    async def get_range(self, bucket_key: Any, part: Any) -> None:
+    async def get_range(self, name: str, part: Any) -> None:
         self._part = part
         self.asked.set()
         await asyncio.Event().wait()
@@ -473,11 +473,8 @@ def ranged(descriptor: int, s3: Any, slots: int = 2) -> tuple[ranges.RangedDownl
     """A download that asks this client, and its slots."""
     free = asyncio.Semaphore(slots)
 
-    async def call(request: Callable[[Any], Any], deadline_s: float | None) -> Any:
-        return await request(s3)
-
     made = ranges.RangedDownload(
-        call=call, slots=free, bucket_key={}, where="s3://bucket/key", descriptor=descriptor
+        s3=s3, slots=free, name="key", where="s3://bucket/key", descriptor=descriptor
     )
     return made, free
 
@@ -555,7 +552,7 @@ async def test_each_range_that_arrives_is_progress(
 class Whole:
     """A client that answers each range of the object at once."""
 
-    async def get_range(self, bucket_key: Any, part: Any) -> None:
+    async def get_range(self, name: str, part: Any) -> None:
         content = OLD[: part.arrival.size]
         end = min(part.end, len(content))
         extent = f"bytes {part.start}-{end - 1}/{len(content)}"

@@ -21,8 +21,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.s3.client import BufferBudget
-from holdfast.syncer.stores.s3.upload import Multipart, StoredPart, part_bytes
+from holdfast.syncer.stores.s3.upload import Buffers, Multipart, part_bytes
 from holdfast.syncer.stores.store import ObjectInfo, Store, allowance_s
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Some
@@ -340,10 +339,10 @@ async def test_a_key_that_could_not_be_deleted_is_one_line_of_error(scripted: Sc
 @pytest.mark.parametrize(
     ("listed", "told"),
     [
-        (b"<Contents><Key>elsewhere</Key><Size>1</Size></Contents>", "named 'elsewhere', which"),
+        (b"<Contents><Key>elsewhere</Key><Size>1</Size></Contents>", "'elsewhere', which"),
         (b"<Contents><Key>x/a</Key><Size>-1</Size></Contents>", "a size of -1"),
-        (b"<Contents><Key>x/a</Key></Contents>", "a size of None"),
-        (b"<Contents><Size>1</Size></Contents>", "named None, which"),
+        (b"<Contents><Key>x/a</Key></Contents>", "'Size'"),
+        (b"<Contents><Size>1</Size></Contents>", "'Key'"),
     ],
 )
 async def test_a_listing_of_something_else_is_not_believed(
@@ -427,13 +426,13 @@ async def test_each_answer_has_its_error(
 
 
 async def test_the_budget_bounds_what_is_under_way_and_gives_back_what_was_cancelled() -> None:
-    budget = BufferBudget(8 * MIB)
+    budget = Buffers(8 * MIB)
     most = current = 0
     reached = anyio.Event()
 
     async def use(hold: bool) -> None:
         nonlocal most, current
-        async with budget.take(1):
+        async with budget.lent(1):
             current += 1
             most = max(most, current)
             try:
@@ -455,37 +454,41 @@ async def test_the_budget_bounds_what_is_under_way_and_gives_back_what_was_cance
 
 
 async def test_a_request_larger_than_the_budget_goes_alone() -> None:
-    budget = BufferBudget(4 * MIB)
-    async with budget.take(100 * MIB):
+    budget = Buffers(4 * MIB)
+    async with budget.lent(100 * MIB):
         pass
-    async with budget.take(4 * MIB):
+    async with budget.lent(4 * MIB):
         pass
 
 
-async def test_each_part_that_is_sent_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.server
+async def test_each_part_that_is_sent_is_progress(
+    moto: S3Server, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One file of a large model takes longer than `sync_timeout`."""
     monkeypatch.setattr(retry, "_MOVES_EVERY_S", 0.0)
     moves: list[None] = []
     waits = retry.StorageRetry(
         timeout_s=60, where="s3://bucket", tell=print, moving=lambda: moves.append(None)
     )
+    store = Location.resolve(moto.uri("bucket/moves"), None, {}).open_store()
+    await waits.until_done("upload", lambda: store.put("big", big))
+    await store.close()
+    assert len(moves) == 3
 
-    async def send(upload: Any, part: Any, *, is_summed: bool) -> StoredPart:
-        return StoredPart(etag=f'"{part.number}"')
 
-    async def call(request: Callable[[Any], Any], deadline_s: float | None) -> Any:
-        raise AssertionError("`send` is asked instead")
-
-    upload = Multipart(
-        call=call,
-        send=send,
-        budget=BufferBudget(4 * MIB),
-        bucket_key={"Bucket": "bucket", "Key": "key"},
-        size=4 * MIB,
-        each=MIB,
-    )
-    await waits.until_done("upload", lambda: upload._send_parts({"UploadId": "u"}, {}, False))
-    assert len(moves) == 4
+@pytest.mark.server
+async def test_an_object_that_is_too_large_for_one_copy_is_copied_in_parts(
+    moto: S3Server, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.syncer.stores.s3.store.COPY_AT_MOST_BYTES", 8 * MIB)
+    monkeypatch.setattr("holdfast.syncer.stores.s3.store.COPIED_PART_BYTES", 8 * MIB)
+    store = Location.resolve(moto.uri("bucket/copied"), None, {}).open_store()
+    await store.put("big", big)
+    [entry] = await store.list()
+    assert str((await store.copy(entry, "copy")).etag).endswith("-3")
+    assert await store.read("copy") == content(big)
+    await store.close()
 
 
 def test_parts_grow_so_that_ten_thousand_suffice() -> None:
