@@ -65,11 +65,11 @@ async def newest_beyond(
     trial: Trial,
     layout: Layout,
     storage: StorageQuestions | None,
-    fetch: Callable[[CheckpointRecord], Awaitable[str]] | None = None,
+    fetch: Callable[[CheckpointRecord], Awaitable[str]],
 ) -> CheckpointRecord | None:
     """The newest complete checkpoint that is newer than all in the records, here or in storage.
 
-    One in storage is downloaded, by `fetch` if it is given, which returns why that is impossible.
+    One in storage is downloaded by `fetch`, which returns why that is impossible.
     Raises OSError, and StorageUnavailable if storage does not answer.
     """
     here = await threads.call(
@@ -81,8 +81,7 @@ async def newest_beyond(
         if here is not None and found.index <= here.index:
             break
         # Its files are compared with the manifest only now.
-        fetched = storage.fetch(trial.spec, found) if fetch is None else fetch(found)
-        if not await fetched:
+        if not await fetch(found):
             return found
     return here
 

@@ -1,15 +1,11 @@
-"""Prepares the start of an attempt: a readable checkpoint, and the trial's files.
-
-Each node has a tree of its own. A checkpoint is where it was written and, once it is committed, in
-storage, from where other nodes fetch it: once per node, however many ranks run there.
-"""
+"""Prepares the start of an attempt: a readable checkpoint, and the trial's files."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -46,137 +42,6 @@ from holdfast.trial.trial import (
 Nodes = tuple[str, ...]
 
 
-def nodes_of(effect: Launch, *, has_ranks: bool) -> Nodes:
-    """The nodes on which the workers of an attempt run; none if it runs on the controller's
-    machine. The first bundle is that of the only worker, or of the coordinator of ranks."""
-    places = effect.allocation.places
-    used = places[1:] if has_ranks else places[:1]
-    return tuple(dict.fromkeys(place.node for place in used))
-
-
-class NodeCheckpoints:
-    """Knows on which nodes each trial ran last."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        self._experiment = experiment
-        self._homes: dict[str, Nodes] = {}
-
-    @property
-    def _uploads(self) -> Uploads:
-        uploads = self._experiment.uploads
-        assert uploads is not None
-        return uploads
-
-    def has_to_look(self, effect: Launch, trial: Trial, nodes: Nodes) -> bool:
-        """True if a node may not have yet what the attempt needs."""
-        known, record = self._uploads.nodes, effect.checkpoint
-        if self._homes.get(trial.trial_id) != nodes:
-            return True
-        if any(known.sees_storage(node) is None for node in nodes):
-            return True
-        if record is None:
-            return False
-        folder = f"{trial.spec.dirname}/{record.dirname}"
-        return not all(known.has_copy(node, folder) for node in nodes)
-
-    def have_left(self, nodes: Nodes) -> bool:
-        """True if one of them has left."""
-        return any(node not in self._uploads.nodes for node in nodes)
-
-    async def settled(self, nodes: Nodes) -> None:
-        """Wait until it is known which of them see the storage."""
-        await _each(nodes, self._uploads.nodes.settled)
-
-    async def problem_with(
-        self, spec: TrialSpec, record: CheckpointRecord, nodes: Nodes, *, is_doubted: bool
-    ) -> str:
-        """Let each node have the checkpoint. Returns why that is impossible, "" if all have it.
-
-        Reads every byte of a copy that a node has, if it `is_doubted`; one that is fetched is
-        always read. Raises StorageError.
-        """
-
-        async def make_whole(node: str) -> str:
-            return await self._make_whole(spec, record, node, is_doubted=is_doubted)
-
-        problems = await _each(nodes, make_whole)
-        return next((f"on node {n}: {why}" for n, why in problems.items() if why), "")
-
-    async def _make_whole(
-        self, spec: TrialSpec, record: CheckpointRecord, node: str, *, is_doubted: bool
-    ) -> str:
-        uploads, questions = self._uploads, self._uploads.questions
-        folder, problem = f"{spec.dirname}/{record.dirname}", ""
-        if uploads.nodes.has_copy(node, folder):
-            if is_doubted:
-                problem = await questions.check(spec, record, node)
-            if not problem:
-                return ""
-        if record.stays_here:
-            there = f"node {record.node}" if record.node else "the controller's machine"
-            return problem or f"it is only on {there}, because it was reported with NO_UPLOAD"
-        await uploads.committed(spec, record)
-        if refusal := uploads.nodes.refusal(node):
-            raise StorageRefused("fetch", folder, refusal)
-        if not (problem := await questions.fetch(spec, record, node)):
-            uploads.nodes.note_copy(node, folder)
-        return problem
-
-    async def copy(
-        self, spec: TrialSpec, record: CheckpointRecord, target: str, nodes: Nodes
-    ) -> Staged:
-        """Copy a checkpoint that each node has to the folder `target`, for a clone. Raises
-        StorageError."""
-        uploads, source = self._uploads, f"{spec.dirname}/{record.dirname}"
-
-        async def copy(node: str) -> Staged:
-            files, size = await uploads.questions.copy(source, target, node)
-            uploads.nodes.note_copy(node, target)
-            return Staged(files=files, bytes=size)
-
-        copies: dict[str, Staged] = await _each(nodes, copy)
-        return copies[nodes[0]]
-
-    async def bring(self, trial: Trial, nodes: Nodes, *, is_inherited: bool) -> None:
-        """Let each node have the trial's files, and be the one that sends them to storage from now
-        on. `is_inherited`: the trial may have run before this incarnation. Raises StorageError."""
-        uploads, spec = self._uploads, trial.spec
-        before = self._homes.get(trial.trial_id, ())
-        leaving = [node for node in before if node not in nodes and node in uploads.nodes]
-        await _each(leaving, lambda node: uploads.hand_over(spec, node))
-        if is_inherited and not before:
-            await uploads.hand_over(spec)
-        if is_inherited or before:
-            arriving = [node for node in nodes if node not in before]
-            seeing = [node for node in arriving if uploads.nodes.sees_storage(node)]
-            await _each(seeing, lambda node: uploads.download(spec, node))
-        self._homes[trial.trial_id] = nodes
-        for node in nodes:
-            uploads.nodes.note_trial(node, spec.dirname, spec.trial_id)
-
-    def release(self, trials: Mapping[str, Trial], nodes: Nodes) -> None:
-        """Let these nodes remove trials that have ended, before their disks are full."""
-
-        def has_ended(trial_id: str) -> bool:
-            trial = trials[trial_id]
-            is_only_there = any(record.stays_here for record in trial.checkpoints)
-            return trial.status.is_final and not is_only_there
-
-        self._uploads.release(has_ended, nodes)
-
-
-async def _each(
-    nodes: Sequence[str], act: Callable[[str], Coroutine[Any, Any, Any]]
-) -> dict[str, Any]:
-    """Act on all nodes at once. Returns the results; raises the first error."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = {node: group.create_task(act(node)) for node in nodes}
-    except BaseExceptionGroup as errors:
-        raise innermost(errors) from errors
-    return {node: task.result() for node, task in tasks.items()}
-
-
 class Experiment(Protocol):
     """The facts about the run that are needed to find a checkpoint."""
 
@@ -210,135 +75,43 @@ class CannotClone(Exception):
     """The checkpoint of the other trial is gone or broken."""
 
 
-class StartCheckpoints:
-    """Checks checkpoints of earlier incarnations before they are used: they may have changed."""
+@dataclass(slots=True, kw_only=True)
+class Known:
+    """Where trials have run: `homes` are the nodes of their last attempts, `unvisited` the trials
+    of an earlier incarnation that this one has not brought anywhere."""
 
-    def __init__(self, experiment: Experiment, layout: Layout, *, has_ranks: bool = False) -> None:
-        """`has_ranks`: several workers train each trial."""
+    homes: dict[str, Nodes] = field(default_factory=dict)
+    unvisited: set[str] = field(default_factory=set)
+
+
+class OnThisMachine:
+    """The controller's machine, with the experiment's own tree.
+
+    As of `OnNodes`: `where` names the place in messages, `node` is the one whose uploader commits
+    a copy, "" for the controller's, and `has_left` is true if a node has left.
+    """
+
+    where = node = ""
+    has_left = False
+
+    def __init__(
+        self, experiment: Experiment, layout: Layout, known: Known, *, has_ranks: bool
+    ) -> None:
         self._experiment = experiment
         self._layout = layout
+        self._known = known
         self._has_ranks = has_ranks
-        self._on_nodes = NodeCheckpoints(experiment)
-        self._inherited: dict[str, int] = {}  # by trial: its first checkpoint of this incarnation
-        self._unsearched: set[str] = set()
-        self._unvisited: set[str] = set()
 
-    def inherit(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
-        """Remember that these trials come from an earlier incarnation.
-
-        For each, `verify` also looks for checkpoints that no record names, unless the trial starts
-        from the beginning.
-        """
-        known = list(trials)
-        self._inherited = {trial.trial_id: trial.next_checkpoint for trial in known}
-        self._unvisited = set(self._inherited)
-        if resumed is not None:
-            self._unsearched = {t.trial_id for t in known if not restarts(t, resumed)}
-
-    def has_to_look(self, effect: Launch, trial: Trial) -> bool:
-        """True if the attempt must wait for `verify`."""
-        if self._to_read(effect, trial) is not None or self._may_have_more(trial):
-            return True
-        nodes = nodes_of(effect, has_ranks=self._has_ranks)
-        if nodes:
-            return self._on_nodes.has_to_look(effect, trial, nodes)
-        return self._may_miss_files(trial)
-
-    async def verify(self, effect: Launch, trial: Trial) -> Verified:
-        """Prepare an attempt. Raises CannotPrepare.
-
-        Checks the checkpoint of `effect`, looks for a newer one that no record names, and
-        downloads the trial's files.
-        """
-        nodes = nodes_of(effect, has_ranks=self._has_ranks)
-        if nodes:
-            try:
-                return await self._verify_on(nodes, effect, trial)
-            except CannotPrepare as failed:
-                failed.kind = "lost" if self._on_nodes.have_left(nodes) else "setup"
-                raise
-        checkpoint, problem, found = self._to_read(effect, trial), "", None
-        if checkpoint is not None:
-            with _naming(f"{checkpoint.dirname}, to resume from, cannot be read"):
-                problem = await self._problem_with(trial.spec, checkpoint)
-        if problem or self._may_have_more(trial):
-            with _naming("the search for checkpoints that no record names failed"):
-                found = await self._search(trial)
-        if found is not None or not problem:
-            with _naming("the files of the trial cannot be downloaded"):
-                await self._bring_what_is_missing(trial)
-        return Verified(lost=problem, found=found)
-
-    async def _verify_on(self, nodes: Nodes, effect: Launch, trial: Trial) -> Verified:
-        """The same, for an attempt on nodes."""
-        where, checkpoint, problem, found = ", ".join(nodes), effect.checkpoint, "", None
-        await self._on_nodes.settled(nodes)
-        if checkpoint is not None:
-            doubted = self._to_read(effect, trial) is not None
-            with _naming(f"{checkpoint.dirname}, to resume from, cannot be read on {where}"):
-                problem = await self._on_nodes.problem_with(
-                    trial.spec, checkpoint, nodes, is_doubted=doubted
-                )
-        if problem or self._may_have_more(trial):
-            with _naming("the search for checkpoints that no record names failed"):
-                found = await self._search(trial, nodes)
-        if found is not None or not problem:
-            with _naming(f"the files of the trial cannot be downloaded to {where}"):
-                await self._bring_to(nodes, trial)
-        return Verified(lost=problem, found=found)
-
-    async def adopt(self, origin: Origin, trial: Trial, effect: Launch) -> CheckpointRecord:
-        """Give a clone its copy of the other trial's checkpoint. Raises CannotClone, StorageError
-        or OSError."""
-        source = self._experiment.machine.trials[origin.trial_id].spec
-        attempt = effect.attempt
-        if nodes := nodes_of(effect, has_ranks=self._has_ranks):
-            return await self._adopt_on(nodes, origin, trial, attempt)
-        if origin.checkpoint.index < self._inherited.get(origin.trial_id, 0) and (
-            problem := await self._problem_with(source, origin.checkpoint)
-        ):
-            raise CannotClone(problem)
-        folder = self._layout.trial(trial.spec)
-        index = free_number(str(folder), trial.next_checkpoint)
-        original = self._layout.checkpoint(source, origin.checkpoint)
-        if original.parent.is_symlink():
-            raise CannotClone(f"{original.parent} is a link, which may lead elsewhere")
-        copy = self._layout.staging(trial.spec) / unique()
-        staged = await threads.call(lambda: copy_checkpoint(original, copy))
-        put_in_place(copy, folder / checkpoint_dirname(index))
-        await self._bring_what_is_missing(trial)
-        return record_of(origin.checkpoint, staged, index=index, attempt=attempt)
-
-    async def _adopt_on(
-        self, nodes: Nodes, origin: Origin, trial: Trial, attempt: int
-    ) -> CheckpointRecord:
-        source = self._experiment.machine.trials[origin.trial_id].spec
-        await self._on_nodes.settled(nodes)
-        if problem := await self._on_nodes.problem_with(
-            source, origin.checkpoint, nodes, is_doubted=False
-        ):
-            raise CannotClone(problem)
-        index = trial.next_checkpoint
-        target = f"{trial.spec.dirname}/{checkpoint_dirname(index)}"
-        staged = await self._on_nodes.copy(source, origin.checkpoint, target, nodes)
-        await self._bring_to(nodes, trial)
-        made = record_of(origin.checkpoint, staged, index=index, attempt=attempt)
-        return replace(made, node=nodes[0])
-
-    def _to_read(self, effect: Launch, trial: Trial) -> CheckpointRecord | None:
-        """The checkpoint that must be checked, or None.
-
-        None is needed for one that this incarnation made, unless an attempt has failed since: the
-        checkpoint may be the reason.
-        """
-        checkpoint, inherited = effect.checkpoint, self._inherited.get(trial.trial_id, 0)
-        is_known = checkpoint is not None and checkpoint.index >= inherited
-        return None if is_known and not trial.setbacks else checkpoint
-
-    def _may_miss_files(self, trial: Trial) -> bool:
-        """True if storage may have files that the trial wrote on another machine."""
+    @property
+    def _storage(self) -> Uploads | None:
+        """The uploads, if storage is elsewhere."""
         uploads = self._experiment.uploads
-        if uploads is None or not uploads.is_remote or trial.trial_id not in self._unvisited:
+        return uploads if uploads is not None and uploads.is_remote else None
+
+    def may_lack(self, trial: Trial, record: CheckpointRecord | None) -> bool:
+        """True if the checkpoint or the trial's files may not be here."""
+        uploads = self._storage
+        if uploads is None or trial.trial_id not in self._known.unvisited:
             return False
         return uploads.downloads_artifacts or self._may_miss_output(trial)
 
@@ -350,11 +123,288 @@ class StartCheckpoints:
         is_here = not self._has_ranks and all((folder / name).exists() for name in names)
         return trial.attempt > 1 and not is_here
 
+    async def settled(self) -> None:
+        """Returns at once: the uploader reports a storage that it does not see."""
+
+    async def problem_with(
+        self, spec: TrialSpec, record: CheckpointRecord, *, is_doubted: bool
+    ) -> str:
+        """Check the checkpoint if it `is_doubted`; it is fetched if it has changed. Returns why
+        it cannot be used, "" if it can. Raises StorageError."""
+        if not is_doubted:
+            return ""
+        folder = self._layout.checkpoint(spec, record)
+        problem = await threads.call(lambda: changed_checkpoint(folder, record))
+        if problem and self._storage is not None:
+            return await self._storage.questions.fetch(spec, record)
+        return problem
+
+    async def fetch(self, trial: Trial, found: CheckpointRecord) -> str:
+        """Bring a checkpoint that no record names. Returns why that is impossible, or ""."""
+        assert self._storage is not None
+        return await self._storage.questions.fetch(trial.spec, found)
+
+    async def copy(
+        self, source: TrialSpec, record: CheckpointRecord, clone: Trial
+    ) -> tuple[int, Staged]:
+        """Copy a checkpoint for a clone. Returns its number. Raises StorageError or OSError."""
+        folder = self._layout.trial(clone.spec)
+        index = free_number(str(folder), clone.next_checkpoint)
+        original = self._layout.checkpoint(source, record)
+        if original.parent.is_symlink():
+            raise CannotClone(f"{original.parent} is a link, which may lead elsewhere")
+        copy = self._layout.staging(clone.spec) / unique()
+        staged = await threads.call(lambda: copy_checkpoint(original, copy))
+        put_in_place(copy, folder / checkpoint_dirname(index))
+        return index, staged
+
+    async def bring(self, trial: Trial) -> None:
+        """Bring the trial's files if they are missing. Raises StorageError."""
+        uploads = self._storage
+        if uploads is not None and self.may_lack(trial, None):
+            await uploads.questions.download(trial.spec, artifacts=uploads.downloads_artifacts)
+            self._known.unvisited.discard(trial.trial_id)
+
+
+class OnNodes:
+    """Nodes of the cluster, each with a tree of its own.
+
+    A checkpoint is where it was written and, once it is committed, in storage, from where other
+    nodes fetch it: once per node, however many ranks run there.
+    """
+
+    def __init__(self, experiment: Experiment, nodes: Nodes, known: Known) -> None:
+        self._experiment = experiment
+        self._nodes = nodes
+        self._known = known
+        self.where = f" on {', '.join(nodes)}"
+        self.node = nodes[0]
+
+    @property
+    def _uploads(self) -> Uploads:
+        uploads = self._experiment.uploads
+        assert uploads is not None
+        return uploads
+
+    @property
+    def has_left(self) -> bool:
+        return any(node not in self._uploads.nodes for node in self._nodes)
+
+    def may_lack(self, trial: Trial, record: CheckpointRecord | None) -> bool:
+        known = self._uploads.nodes
+        if self._known.homes.get(trial.trial_id) != self._nodes:
+            return True
+        if any(known.sees_storage(node) is None for node in self._nodes):
+            return True
+        if record is None:
+            return False
+        folder = f"{trial.spec.dirname}/{record.dirname}"
+        return not all(known.has_copy(node, folder) for node in self._nodes)
+
+    async def settled(self) -> None:
+        """Wait until it is known which of them see the storage."""
+        await _each(self._nodes, self._uploads.nodes.settled)
+
+    async def problem_with(
+        self, spec: TrialSpec, record: CheckpointRecord, *, is_doubted: bool
+    ) -> str:
+        """Have the checkpoint on each node. Returns why that is impossible, "" if it is there.
+
+        Reads every byte of a copy that is there, if it `is_doubted`; one that is fetched is always
+        read. Raises StorageError.
+        """
+
+        async def make_whole(node: str) -> str:
+            return await self._make_whole(spec, record, node, is_doubted=is_doubted)
+
+        problems = await _each(self._nodes, make_whole)
+        return next((f"on node {n}: {why}" for n, why in problems.items() if why), "")
+
+    async def _make_whole(
+        self, spec: TrialSpec, record: CheckpointRecord, node: str, *, is_doubted: bool
+    ) -> str:
+        uploads, questions = self._uploads, self._uploads.questions
+        folder, problem = f"{spec.dirname}/{record.dirname}", ""
+        if uploads.nodes.has_copy(node, folder):
+            if is_doubted:
+                problem = await questions.check(spec, record, node)
+            if not problem:
+                return ""
+        if record.stays_here:
+            there = f"node {record.node}" if record.node else "the controller's machine"
+            return problem or f"it is only on {there}, because it was reported with NO_UPLOAD"
+        await uploads.committed(spec, record)
+        if refusal := uploads.nodes.refusal(node):
+            raise StorageRefused("fetch", folder, refusal)
+        if not (problem := await questions.fetch(spec, record, node)):
+            uploads.nodes.note_copy(node, folder)
+        return problem
+
+    async def fetch(self, trial: Trial, found: CheckpointRecord) -> str:
+        self._uploads.commit(trial.spec, found)  # it may be in the controller's tree only
+        return await self.problem_with(trial.spec, found, is_doubted=False)
+
+    async def copy(
+        self, source: TrialSpec, record: CheckpointRecord, clone: Trial
+    ) -> tuple[int, Staged]:
+        uploads, index = self._uploads, clone.next_checkpoint
+        original = f"{source.dirname}/{record.dirname}"
+        target = f"{clone.spec.dirname}/{checkpoint_dirname(index)}"
+
+        async def copy(node: str) -> Staged:
+            files, size = await uploads.questions.copy(original, target, node)
+            uploads.nodes.note_copy(node, target)
+            return Staged(files=files, bytes=size)
+
+        copies: dict[str, Staged] = await _each(self._nodes, copy)
+        return index, copies[self.node]
+
+    async def bring(self, trial: Trial) -> None:
+        """Bring the trial's files, which are sent to storage from there from now on. Raises
+        StorageError."""
+        uploads, spec = self._uploads, trial.spec
+        before = self._known.homes.get(trial.trial_id, ())
+        is_inherited = trial.trial_id in self._known.unvisited
+        leaving = [node for node in before if node not in self._nodes and node in uploads.nodes]
+        await _each(leaving, lambda node: uploads.hand_over(spec, node))
+        if is_inherited and not before:
+            await uploads.hand_over(spec)
+        if is_inherited or before:
+            arriving = [node for node in self._nodes if node not in before]
+            seeing = [node for node in arriving if uploads.nodes.sees_storage(node)]
+            await _each(seeing, lambda node: uploads.download(spec, node))
+        self._known.homes[trial.trial_id] = self._nodes
+        self._known.unvisited.discard(trial.trial_id)
+        for node in self._nodes:
+            uploads.nodes.note_trial(node, spec.dirname, spec.trial_id)
+        self._release()
+
+    def _release(self) -> None:
+        """Let these nodes remove trials that have ended, before their disks are full."""
+        trials = self._experiment.machine.trials
+
+        def has_ended(trial_id: str) -> bool:
+            trial = trials[trial_id]
+            is_only_there = any(record.stays_here for record in trial.checkpoints)
+            return trial.status.is_final and not is_only_there
+
+        self._uploads.release(has_ended, self._nodes)
+
+
+async def _each(
+    nodes: Sequence[str], act: Callable[[str], Coroutine[Any, Any, Any]]
+) -> dict[str, Any]:
+    """Act on all nodes at once. Returns the results; raises the first error."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = {node: group.create_task(act(node)) for node in nodes}
+    except BaseExceptionGroup as errors:
+        raise innermost(errors) from errors
+    return {node: task.result() for node, task in tasks.items()}
+
+
+StartPlace = OnThisMachine | OnNodes
+
+
+class StartCheckpoints:
+    """Checks checkpoints of earlier incarnations before they are used: they may have changed."""
+
+    def __init__(self, experiment: Experiment, layout: Layout, *, has_ranks: bool = False) -> None:
+        """`has_ranks`: several workers train each trial."""
+        self._experiment = experiment
+        self._layout = layout
+        self._has_ranks = has_ranks
+        self._known = Known()
+        self._here = OnThisMachine(experiment, layout, self._known, has_ranks=has_ranks)
+        self._inherited: dict[str, int] = {}  # by trial: its first checkpoint of this incarnation
+        self._unsearched: set[str] = set()
+
+    def inherit(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
+        """Remember that these trials come from an earlier incarnation.
+
+        For each, `verify` also looks for checkpoints that no record names, unless the trial starts
+        from the beginning.
+        """
+        known = list(trials)
+        self._inherited = {trial.trial_id: trial.next_checkpoint for trial in known}
+        self._known.unvisited = set(self._inherited)
+        if resumed is not None:
+            self._unsearched = {t.trial_id for t in known if not restarts(t, resumed)}
+
+    def _place(self, effect: Launch) -> StartPlace:
+        """The workers of an attempt run there. The first bundle is that of the only worker, or of
+        the coordinator of ranks."""
+        places = effect.allocation.places
+        used = places[1:] if self._has_ranks else places[:1]
+        nodes = tuple(dict.fromkeys(place.node for place in used))
+        return OnNodes(self._experiment, nodes, self._known) if nodes else self._here
+
+    def has_to_look(self, effect: Launch, trial: Trial) -> bool:
+        """True if the attempt must wait for `verify`."""
+        if self._is_doubted(effect, trial) or self._may_have_more(trial):
+            return True
+        return self._place(effect).may_lack(trial, effect.checkpoint)
+
+    async def verify(self, effect: Launch, trial: Trial) -> Verified:
+        """Prepare an attempt. Raises CannotPrepare.
+
+        Checks the checkpoint of `effect`, looks for a newer one that no record names, and
+        downloads the trial's files.
+        """
+        place, checkpoint, problem, found = self._place(effect), effect.checkpoint, "", None
+        try:
+            await place.settled()
+            if checkpoint is not None:
+                is_doubted = self._is_doubted(effect, trial)
+                with _naming(f"{checkpoint.dirname}, to resume from, cannot be read{place.where}"):
+                    problem = await place.problem_with(
+                        trial.spec, checkpoint, is_doubted=is_doubted
+                    )
+            if problem or self._may_have_more(trial):
+                with _naming("the search for checkpoints that no record names failed"):
+                    found = await self._search(trial, place)
+            if found is not None or not problem:
+                with _naming(f"the files of the trial cannot be downloaded{place.where}"):
+                    await place.bring(trial)
+        except CannotPrepare as failed:
+            failed.kind = "lost" if place.has_left else "setup"
+            raise
+        return Verified(lost=problem, found=found)
+
+    async def adopt(self, origin: Origin, trial: Trial, effect: Launch) -> CheckpointRecord:
+        """Give a clone its copy of the other trial's checkpoint. Raises CannotClone, StorageError
+        or OSError."""
+        place, known = self._place(effect), origin.checkpoint
+        source = self._experiment.machine.trials[origin.trial_id].spec
+        is_inherited = known.index < self._inherited.get(origin.trial_id, 0)
+        await place.settled()
+        if problem := await place.problem_with(source, known, is_doubted=is_inherited):
+            raise CannotClone(problem)
+        index, staged = await place.copy(source, known, trial)
+        await place.bring(trial)
+        mode = CheckpointUploadMode
+        return replace(
+            known,
+            index=index,
+            attempt=effect.attempt,
+            files=staged.files,
+            size_bytes=staged.bytes,
+            committed=False,
+            upload=mode.NO_UPLOAD if known.stays_here else mode.ASYNC,
+            node=place.node,
+        )
+
+    def _is_doubted(self, effect: Launch, trial: Trial) -> bool:
+        """True if the checkpoint must be checked: it is of an earlier incarnation, or an attempt
+        has failed since this one made it, and it may be the reason."""
+        checkpoint, inherited = effect.checkpoint, self._inherited.get(trial.trial_id, 0)
+        return checkpoint is not None and (checkpoint.index < inherited or bool(trial.setbacks))
+
     def _may_have_more(self, trial: Trial) -> bool:
         """True if the trial has lost its newest checkpoint, or would begin from nothing."""
         return trial.trial_id in self._unsearched and lacks_newest(trial)
 
-    async def _search(self, trial: Trial, nodes: Nodes = ()) -> CheckpointRecord | None:
+    async def _search(self, trial: Trial, place: StartPlace) -> CheckpointRecord | None:
         """Look once for a newer checkpoint that no record names.
 
         If the records never named a checkpoint, storage is only ahead of the published records:
@@ -363,44 +413,12 @@ class StartCheckpoints:
         uploads, storage = self._experiment.uploads, None
         if uploads is not None and uploads.is_remote and trial.next_checkpoint > 0:
             storage = uploads.questions
-        fetch = partial(self._reach, trial, nodes) if nodes else None
+        fetch = partial(place.fetch, trial)
         found = await newest_beyond(trial, self._layout, storage, fetch)
-        if found is not None and nodes and await self._reach(trial, nodes, found):
+        if found is not None and place.node and await fetch(found):
             found = None
         self._unsearched.discard(trial.trial_id)
         return found
-
-    async def _reach(self, trial: Trial, nodes: Nodes, found: CheckpointRecord) -> str:
-        """Bring a checkpoint that was found to the nodes. Returns why that is impossible, or
-        ""."""
-        assert self._experiment.uploads is not None
-        self._experiment.uploads.commit(trial.spec, found)  # it may be in this tree only
-        return await self._on_nodes.problem_with(trial.spec, found, nodes, is_doubted=False)
-
-    async def _bring_to(self, nodes: Nodes, trial: Trial) -> None:
-        is_inherited = trial.trial_id in self._unvisited
-        await self._on_nodes.bring(trial, nodes, is_inherited=is_inherited)
-        self._unvisited.discard(trial.trial_id)
-        self._on_nodes.release(self._experiment.machine.trials, nodes)
-
-    async def _bring_what_is_missing(self, trial: Trial) -> None:
-        if self._may_miss_files(trial):
-            uploads = self._experiment.uploads
-            assert uploads is not None
-            await uploads.questions.download(trial.spec, artifacts=uploads.downloads_artifacts)
-            self._unvisited.discard(trial.trial_id)
-
-    async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
-        """Why a checkpoint of an earlier incarnation cannot be used; "" if it can.
-
-        Reads every byte; the trial is about to read them anyway.
-        """
-        folder = self._layout.checkpoint(spec, checkpoint)
-        problem = await threads.call(lambda: changed_checkpoint(folder, checkpoint))
-        uploads = self._experiment.uploads
-        if problem and uploads is not None and uploads.is_remote:
-            return await uploads.questions.fetch(spec, checkpoint)
-        return problem
 
 
 @contextmanager
@@ -409,23 +427,6 @@ def _naming(what: str) -> Iterator[None]:
         yield
     except Exception as error:  # only this trial is concerned
         raise CannotPrepare(what, error) from error
-
-
-def record_of(
-    known: CheckpointRecord, staged: Staged, *, index: int, attempt: int
-) -> CheckpointRecord:
-    """The record of the copy: like that of the original, but not committed yet."""
-    stays = CheckpointUploadMode.NO_UPLOAD if known.stays_here else CheckpointUploadMode.ASYNC
-    return replace(
-        known,
-        index=index,
-        attempt=attempt,
-        files=staged.files,
-        size_bytes=staged.bytes,
-        committed=False,
-        upload=stays,
-        node="",
-    )
 
 
 class PreparationHost(Experiment, Protocol):

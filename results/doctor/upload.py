@@ -30,7 +30,6 @@ from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.artifacts.mirror import may_be_behind
 from holdfast.syncer.artifacts.settings import UploaderSettings
-from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.journal.journal import MAGIC, Journal, Position
 from holdfast.syncer.stores.location import Location
@@ -38,6 +37,7 @@ from holdfast.syncer.stores.owned_store import Claim, OwnedStore
 from holdfast.syncer.stores.store import for_each
 from holdfast.syncer.uploader.messages import (
     Answer,
+    Commit,
     Failed,
     NotCommitted,
     Notice,
@@ -273,13 +273,14 @@ async def _commit(uploader: Uploader, of_trial: list[examination.NamedCheckpoint
     for checkpoint in of_trial:
         record, trial_id = checkpoint.record, checkpoint.trial.trial_id
         await uploader.commit(
-            trial_id,
-            record.index,
-            checkpoint.folder,
-            progress=TrialProgress(
-                trial_id=trial_id, iteration=record.iteration, time_total_s=record.time_total_s
-            ),
-            stays_here=record.stays_here,
+            Commit(
+                trial=trial_id,
+                index=record.index,
+                folder=checkpoint.folder,
+                iteration=record.iteration,
+                time_total_s=record.time_total_s,
+                stays_here=record.stays_here,
+            )
         )
 
 

@@ -45,7 +45,7 @@ from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import remove_leftovers_in, remove_tree
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, growth_below
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.store import GetHashed, ObjectInfo, Store, check_key, for_each, hashing
+from holdfast.syncer.stores.store import GetHashed, ObjectInfo, Store, check_key, for_each
 
 R = TypeVar("R")
 
@@ -219,7 +219,7 @@ async def fetch(store: Store, remote: Remote, target: Path) -> None:
 
 
 async def _download(store: Store, remote: Remote, target: Path) -> None:
-    await fetch_files(hashing(store), remote, target)
+    await fetch_files(store.get_hashed, remote, target)
 
 
 async def fetch_files(get: GetHashed, remote: Remote, target: Path) -> None:

@@ -22,7 +22,6 @@ from holdfast.syncer.stores.store import (
     ObjectInfo,
     PutResult,
     Store,
-    hashing,
     read_object,
 )
 
@@ -91,7 +90,6 @@ class OwnedStore:
         self.where = where
         self._experiment_id = experiment_id
         self._slots = Turns(parallel)
-        self._get_hashed = hashing(store)
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
         self._ahead: asyncio.Task[None] | None = None
@@ -322,7 +320,7 @@ class OwnedStore:
     async def get_hashed(self, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
         """Get a new file and its checksum; the number of simultaneous downloads is limited."""
         async with self._slots:
-            return await self._get_hashed(entry, target, algorithm)
+            return await self._store.get_hashed(entry, target, algorithm)
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete objects. Checks the claim again, because this process may have been suspended

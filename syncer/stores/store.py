@@ -13,9 +13,10 @@ import errno
 import hashlib
 import json
 import os
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
@@ -126,6 +127,14 @@ class Store(Protocol):
         The folder of `target` must exist. Raises NotStored.
         """
 
+    async def get_hashed(self, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
+        """Download the object of a listing into the new file `target`, and return its checksum in
+        hexadecimal digits, "" without an algorithm.
+
+        The file may grow while the bytes arrive, and an error leaves a part of it: the folder is
+        one that no reader sees, and the caller removes it. Raises NotStored.
+        """
+
     async def read(self, key: str) -> bytes:
         """The content of a small object. Raises NotStored."""
 
@@ -150,10 +159,27 @@ class Store(Protocol):
 
 
 class PutsAtOnce:
-    """Base class of stores whose interrupted puts cannot be continued, and that know nothing about
-    an object's bytes except their number."""
+    """Base class of stores whose interrupted puts cannot be continued, that know nothing about an
+    object's bytes except their number, and that hash no object while it arrives."""
 
     __slots__ = ()
+
+    @abstractmethod
+    async def get(self, key: str, target: Path) -> int:
+        """As of `Store`."""
+
+    async def get_hashed(self, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
+        # Imported here, because workers and the projector, which read small files, need no event
+        # loop.
+        from holdfast.syncer.files import threads
+
+        size = await self.get(entry.key, target)
+        if algorithm is None:
+            return ""
+        with os_errors("read", str(target)):
+            if size <= _INLINE_BYTES:
+                return _hash_file(target, size, algorithm)
+            return await threads.call(lambda: _hash_file(target, size, algorithm))
 
     async def holds(self, entry: ObjectInfo, source: Path) -> bool:
         return False
@@ -236,39 +262,6 @@ GetHashed = Callable[[ObjectInfo, Path, str | None], Awaitable[str]]
 _BUFFER_BYTES = 1 << 20
 # Hashed in less time than a thread takes to wake.
 _INLINE_BYTES = 64 << 10
-
-
-@runtime_checkable
-class HashesArrivals(Protocol):
-    """A store that hashes an object while it arrives."""
-
-    async def get_hashed(self, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
-        """Download the object of a listing into the new file `target`, and return its checksum in
-        hexadecimal digits, "" without an algorithm.
-
-        The file grows while the bytes arrive, and an error leaves a part of it: the folder is
-        one that no reader sees, and the caller removes it. Raises NotStored.
-        """
-
-
-def hashing(store: Store) -> GetHashed:
-    """`get_hashed` of the store, or what does the same with any other."""
-    if isinstance(store, HashesArrivals):  # as slow as a request: not for each file
-        return store.get_hashed
-
-    # Imported here, because workers and the projector, which read small files, need no event loop.
-    from holdfast.syncer.files import threads
-
-    async def get_and_hash(entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
-        size = await store.get(entry.key, target)
-        if algorithm is None:
-            return ""
-        with os_errors("read", str(target)):
-            if size <= _INLINE_BYTES:
-                return _hash_file(target, size, algorithm)
-            return await threads.call(lambda: _hash_file(target, size, algorithm))
-
-    return get_and_hash
 
 
 def _hash_file(path: Path, size: int, algorithm: str) -> str:

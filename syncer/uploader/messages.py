@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, Literal, get_args
 
 from holdfast.dataclass import dataclass
 from holdfast.names import folder_name, inner_path, plain_name, printable, shown
@@ -116,10 +117,6 @@ class Commit:
     time_total_s: Seconds
     stays_here: bool = False
 
-    @property
-    def progress(self) -> TrialProgress:
-        return _progress(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookFor:
@@ -131,10 +128,6 @@ class LookFor:
     folder: str
     iteration: Count
     time_total_s: Seconds
-
-    @property
-    def progress(self) -> TrialProgress:
-        return _progress(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,12 +155,9 @@ class Complete:
     files: Facts
     empty_folders: Sequence[str]
 
-    @property
-    def progress(self) -> TrialProgress:
-        return _progress(self)
 
-
-def _progress(order: Commit | LookFor | Complete) -> TrialProgress:
+def progress_of(order: Commit | LookFor | Complete) -> TrialProgress:
+    """How far the trial of a checkpoint had come."""
     return TrialProgress(
         trial_id=order.trial, iteration=order.iteration, time_total_s=order.time_total_s
     )
@@ -526,49 +516,21 @@ Answer = (
     | Sign
 )
 
-ORDERS = Messages(
-    {
-        "open": Open,
-        "commit": Commit,
-        "look_for": LookFor,
-        "upload_share": UploadShare,
-        "complete": Complete,
-        "discard": Discard,
-        "fetch": Fetch,
-        "find": Find,
-        "check": Check,
-        "copy": Copy,
-        "download": Download,
-        "hand_over": HandOver,
-        "take_token": TakeToken,
-        "send_files": SendFiles,
-        "send_ended": SendEnded,
-        "release": Release,
-        "publish": Publish,
-        "note_ended": NoteEnded,
-        "check_claim": CheckClaim,
-        "close": Close,
-    }
-)
+
+def _named(kinds: object) -> dict[str, type]:
+    """The classes of a union that have one name, by that name."""
+    firsts = ((fields(kind)[0].default, kind) for kind in get_args(kinds))
+    return {name: kind for name, kind in firsts if name is not MISSING}
+
+
+ORDERS = Messages(_named(Order))
 ANSWERS = Messages(
     {
-        "opened": Opened,
-        "seen": Seen,
+        **_named(Answer),
         **dict.fromkeys(("warning", "trouble", "blind", "refused", "gone"), Notice),
-        "committed": Committed,
         **dict.fromkeys(("uncommitted", "lost"), NotCommitted),
-        "shared": Shared,
-        "discarded": Discarded,
-        "sent_ended": SentEnded,
-        "published": Published,
-        "done": Done,
-        "found": Found,
-        "copied": Copied,
-        "unanswered": Unanswered,
-        "progress": Progress,
         **dict.fromkeys(("failed", "stuck"), Failed),
         **dict.fromkeys(("left", "closed"), Remaining),
-        "kept": Kept,
         **dict.fromkeys(("moving", "replaced"), Sign),
     }
 )

@@ -18,7 +18,6 @@ from typing import Any, Protocol, Self, assert_never
 
 from holdfast.schema import to_row
 from holdfast.syncer.artifacts.settings import UploaderSettings
-from holdfast.syncer.checkpoint.manifest import Manifest, TrialProgress
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, innermost
 from holdfast.syncer.files.durable import wait_at_most
 from holdfast.syncer.journal.journal import Position
@@ -212,7 +211,7 @@ class UploaderProcess:
         self._opened: Uploader | None = None
         self._lanes = Lanes(self._send)
         # By the folder, the checkpoints whose commit has not succeeded.
-        self._uncommitted: dict[str, TrialProgress] = {}
+        self._uncommitted: dict[str, Commit] = {}
         self._moved_at = 0.0
         # The publications that were ordered, each with the checkpoints to remove after it.
         self._to_publish: list[tuple[Position, int, tuple[str, ...]]] = []
@@ -327,7 +326,7 @@ class UploaderProcess:
 
     def _order_checkpoint(self, order: OfCheckpoint) -> None:
         if isinstance(order, Commit):
-            self._uncommitted[order.folder] = order.progress
+            self._uncommitted[order.folder] = order
         self._lanes.start(
             order.trial,
             order.folder,
@@ -338,22 +337,17 @@ class UploaderProcess:
         )
 
     async def _perform(self, order: OfCheckpoint) -> None:
-        uploader, of = self._uploader, (order.trial, order.index, order.folder)
+        uploader = self._uploader
         match order:
-            case Commit(progress=progress, stays_here=stays_here):
-                await uploader.commit(*of, progress=progress, stays_here=stays_here)
+            case Commit():
+                await uploader.commit(order)
                 self._uncommitted.pop(order.folder, None)
             case LookFor():
-                await uploader.look_for(*of, order.progress)
+                await uploader.look_for(order)
             case UploadShare():
-                await uploader.upload_share(*of, order.left_out)
+                await uploader.upload_share(order)
             case Complete():
-                whole = Manifest(
-                    files=order.files,
-                    empty_folders=tuple(order.empty_folders),
-                    progress=order.progress,
-                )
-                await uploader.complete(*of, whole)
+                await uploader.complete(order)
 
     def _order_asked(self, order: Asking) -> None:
         lane, what = order.ticket, "a node's token"
@@ -393,9 +387,9 @@ class UploaderProcess:
         """On a node, which keeps what is not in storage: seal the checkpoints whose turn had not
         come. The agent ends this process if it takes too long."""
         if self._uploader.is_of_node:
-            for folder, progress in self._uncommitted.items():
+            for order in self._uncommitted.values():
                 with suppress(StorageError, OSError):
-                    await self._uploader.seal(folder, progress)
+                    await self._uploader.seal(order)
 
     async def _discard(self, what: str, order: Discard) -> None:
         for folder in order.folders:  # storage does not lack a superseded checkpoint

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -40,15 +40,21 @@ from holdfast.syncer.stores.retry import StorageRetry, moved_to
 from holdfast.syncer.stores.store import ObjectInfo, check_key
 from holdfast.syncer.uploader.messages import (
     Answer,
+    Commit,
     Committed,
+    Complete,
     Failed,
     FoundCheckpoint,
+    LookFor,
     NotCommitted,
     Notice,
+    OfCheckpoint,
     Progress,
     Published,
     Shared,
     Sign,
+    UploadShare,
+    progress_of,
 )
 from holdfast.syncer.uploader.publication import Publication
 
@@ -202,33 +208,24 @@ class Uploader:
 
     # -- checkpoints --------------------------------------------------------------------------
 
-    async def commit(
-        self,
-        trial: str,
-        index: int,
-        folder: str,
-        *,
-        progress: TrialProgress | None = None,
-        stays_here: bool = False,
-    ) -> None:
+    async def commit(self, order: Commit) -> None:
         """Force a staged checkpoint to the disk, upload it unless it `stays_here`, and report
-        that. Its manifest records the trial's `progress`.
+        that.
 
         If the checkpoint is missing here, as after a move to another machine, storage may have it.
         """
-        directory = self._settings.root / folder
+        directory = self._settings.root / order.folder
         if not directory.exists():
-            problem = await self._absence(folder)
-            self._report(trial, index, problem and f"{directory} is gone, and {problem}")
+            problem = await self._absence(order.folder)
+            self._report(order, problem and f"{directory} is gone, and {problem}")
             return
-        written = await self._read_once(
-            trial, index, folder, lambda: self._seal(directory, progress)
-        )
+        seal = partial(self._seal, directory, progress_of(order))
+        written = await self._read_once(order, seal)
         if written is None:
             return
-        if self._storage is not None and not stays_here:
-            await self._upload(Upload, folder, written)
-        self._report(trial, index)
+        if self._storage is not None and not order.stays_here:
+            await self._upload(Upload, order.folder, written)
+        self._report(order)
 
     async def _upload(self, kind: type[Upload], folder: str, written: Manifest) -> None:
         assert self._storage is not None
@@ -242,7 +239,7 @@ class Uploader:
         await self._retry.until_done(f"upload {folder}", upload.perform)
 
     async def _read_once(
-        self, trial: str, index: int, folder: str, seal: Callable[[], Manifest]
+        self, order: OfCheckpoint, seal: Callable[[], Manifest]
     ) -> Manifest | None:
         """The result of `seal`, which forces a checkpoint to the disk. Reports it if its bytes are
         lost."""
@@ -250,71 +247,90 @@ class Uploader:
             # A thousand trials may save at once. Only a few checkpoints are read at a time, and
             # the deadline of each begins then.
             async with self._sealing:
-                return await self._retry.until_done(f"commit {folder}", lambda: threads.call(seal))
+                return await self._retry.until_done(
+                    f"commit {order.folder}", lambda: threads.call(seal)
+                )
         except BytesLost as error:
-            self._report(trial, index, str(error))
+            self._report(order, str(error))
             return None
 
-    async def look_for(self, trial: str, index: int, folder: str, progress: TrialProgress) -> None:
+    async def look_for(self, order: LookFor) -> None:
         """Report whether storage has the checkpoint of a lost node, whole or not at all.
 
         If not, it is committed from here if the user has copied it from that node. Its manifest
         shows this by the trial's progress, whose time no other attempt has. Other files do not
         count: they may be of another attempt, or a part of it.
         """
-        directory = self._settings.root / folder
-        if not (problem := await self._absence(folder)):
-            self._report(trial, index)
+        directory, progress = self._settings.root / order.folder, progress_of(order)
+        if not (problem := await self._absence(order.folder)):
+            self._report(order)
         elif await threads.call(lambda: _is_sealed_at(directory, progress)):
-            await self.commit(trial, index, folder, progress=progress)
+            await self.commit(
+                Commit(
+                    trial=order.trial,
+                    index=order.index,
+                    folder=order.folder,
+                    iteration=order.iteration,
+                    time_total_s=order.time_total_s,
+                )
+            )
         else:
-            self._report(trial, index, f"the node that had it is lost, and {problem}")
+            self._report(order, f"the node that had it is lost, and {problem}")
 
-    def _report(self, trial: str, index: int, lost: str = "") -> None:
+    def _report(self, order: OfCheckpoint, lost: str = "") -> None:
         if lost:
-            self._send(NotCommitted(name="lost", trial=trial, index=index, why=lost))
+            self._send(NotCommitted(name="lost", trial=order.trial, index=order.index, why=lost))
         else:
-            self._send(Committed(trial=trial, index=index))
+            self._send(Committed(trial=order.trial, index=order.index))
 
-    async def upload_share(
-        self, trial: str, index: int, folder: str, left_out: Collection[str]
-    ) -> None:
+    async def upload_share(self, order: UploadShare) -> None:
         """Upload this node's share of a checkpoint of ranks on several nodes, and report its
         files. Those `left_out` are another node's.
 
         No manifest is written here: on this node, the checkpoint is not whole.
         """
-        directory = self._settings.root / folder
+        directory = self._settings.root / order.folder
         if not directory.exists():
-            self._report(trial, index, f"{directory} is gone")
+            self._report(order, f"{directory} is gone")
             return
-        hashed = await self._read_once(trial, index, folder, lambda: self._hashed(directory))
+        hashed = await self._read_once(order, lambda: self._hashed(directory))
         if hashed is None:
             return
-        files = {name: fact for name, fact in hashed.files.items() if name not in left_out}
-        await self._upload(ShareUpload, folder, replace(hashed, files=files))
-        empty = hashed.empty_folders
-        self._send(Shared(trial=trial, index=index, files=files, empty_folders=empty))
+        files = {name: fact for name, fact in hashed.files.items() if name not in order.left_out}
+        await self._upload(ShareUpload, order.folder, replace(hashed, files=files))
+        self._send(
+            Shared(
+                trial=order.trial,
+                index=order.index,
+                files=files,
+                empty_folders=hashed.empty_folders,
+            )
+        )
 
-    async def complete(self, trial: str, index: int, folder: str, whole: Manifest) -> None:
+    async def complete(self, order: Complete) -> None:
         """Write the manifest of a checkpoint whose shares nodes have uploaded, and report that."""
         claims = self._claims
         assert claims is not None
+        whole = Manifest(
+            files=order.files,
+            empty_folders=tuple(order.empty_folders),
+            progress=progress_of(order),
+        )
         try:
             await self._retry.until_done(
-                f"complete {folder}", lambda: complete(claims, folder, whole)
+                f"complete {order.folder}", lambda: complete(claims, order.folder, whole)
             )
         except NotStored as error:
-            self._report(trial, index, str(error))
+            self._report(order, str(error))
         else:
-            self._report(trial, index)
+            self._report(order)
 
-    async def seal(self, folder: str, progress: TrialProgress) -> None:
+    async def seal(self, order: Commit) -> None:
         """Give a checkpoint that will not be uploaded its manifest, so that it can be used if the
         user copies it. Raises StorageError or OSError."""
-        directory = self._settings.root / folder
+        directory = self._settings.root / order.folder
         if directory.is_dir() and not (directory / MANIFEST_NAME).exists():
-            await threads.call(lambda: self._seal(directory, progress))
+            await threads.call(partial(self._seal, directory, progress_of(order)))
 
     async def _absence(self, folder: str) -> str:
         """Why the checkpoint is not complete in storage; "" if it is."""
@@ -326,7 +342,7 @@ class Uploader:
             return str(error)
         return ""
 
-    def _seal(self, directory: Path, progress: TrialProgress | None) -> Manifest:
+    def _seal(self, directory: Path, progress: TrialProgress) -> Manifest:
         """Force a checkpoint to the disk, and write the manifest last."""
         return manifest.write(directory, self._hashed(directory), progress=progress)
 

@@ -47,6 +47,7 @@ async def holdfast(*, sealed: bool) -> None:
     from holdfast.syncer.artifacts.settings import UploaderSettings
     from holdfast.syncer.checkpoint import manifest
     from holdfast.syncer.stores.location import Location
+    from holdfast.syncer.uploader.messages import Commit
     from holdfast.syncer.uploader.uploader import Uploader
 
     root = CHECKPOINTS[0].parent
@@ -63,7 +64,9 @@ async def holdfast(*, sealed: bool) -> None:
 
     async def commit(trial: int) -> None:
         for path in CHECKPOINTS[trial::TRIALS]:
-            await uploader.commit(str(trial), 0, path.name)
+            await uploader.commit(
+                Commit(trial=str(trial), index=0, folder=path.name, iteration=1, time_total_s=0.0)
+            )
 
     with measured():
         async with asyncio.TaskGroup() as tasks:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -98,6 +98,8 @@ class Part:
     end: int | None
     got: int = 0
     told: int = 0
+    # Of the current request.
+    limit: asyncio.Timeout | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -131,6 +133,9 @@ class Part:
             raise self._odd(f"bytes up to {last} came, not up to {min(self.end, size) - 1}")
         else:
             self.end = last + 1
+        if self.limit is not None and not self.limit.expired():  # one that came with the answer
+            allowed_s = allowance_s(self.end - at)
+            self.limit.reschedule(asyncio.get_running_loop().time() + allowed_s)
 
     def write(self, data: bytes | memoryview) -> None:
         """Write the next bytes to the file. Raises StorageError."""
@@ -214,48 +219,41 @@ class RangedDownload:
             size=size,
             hasher=None if algorithm is None else new_digest(algorithm),
         )
-        try:
-            async with asyncio.timeout(_ANSWER_S if size is None else allowance_s(size)) as limit:
-                clock = SlotClock(limit=limit)
-                if size is None or size > RANGE_BYTES:
-                    await self._fetch_ranges(arrival, clock)
-                else:
-                    await self._fetch(clock, Part(arrival=arrival, start=0, end=size))
-                    await _hash(arrival, 0, size)
-        except TimeoutError as error:
-            cause = "it did not arrive within the deadline"
-            raise StorageUnavailable("get", self.where, cause) from error
+        if size is None or size > RANGE_BYTES:
+            await self._fetch_ranges(arrival)
+        else:
+            await self._fetch(Part(arrival=arrival, start=0, end=size))
+            await _hash(arrival, 0, size)
         hasher = arrival.hasher
         return arrival.size or 0, "" if hasher is None else str(hasher.hexdigest())
 
-    async def _fetch_ranges(self, arrival: Arrival, clock: SlotClock) -> None:
+    async def _fetch_ranges(self, arrival: Arrival) -> None:
         first = Part(arrival=arrival, start=0, end=RANGE_BYTES)
         parts = [first]
 
         async def fetch_others() -> None:
             await arrival.begun.wait()
             size = arrival.size or 0
-            clock.allow(allowance_s(size))
             each = max(RANGE_BYTES, -(-size // _MOST_RANGES))
             parts.extend(
                 Part(arrival=arrival, start=at, end=min(at + each, size))
                 for at in range(first.end or 0, size, each)
             )
-            await for_each(partial(self._fetch, clock), parts[1:], at_once=_AT_ONCE - 1)
+            await for_each(self._fetch, parts[1:], at_once=_AT_ONCE - 1)
 
         jobs: list[Callable[[], Awaitable[None]]] = [
-            partial(self._fetch, clock, first),
+            partial(self._fetch, first),
             fetch_others,
             partial(_hash_along, arrival, parts),
         ]
         await for_each(lambda job: job(), jobs, at_once=len(jobs))
 
-    async def _fetch(self, clock: SlotClock, part: Part) -> None:
+    async def _fetch(self, part: Part) -> None:
         """Fetch a range; again from where it broke off, if that is the same object."""
         arrival = part.arrival
         for left in reversed(range(DOWNLOAD_ATTEMPTS)):
             try:
-                await self._ask(clock, part)
+                await self._ask(part)
                 if part.is_complete:
                     arrival.complete_bytes += part.got
                     moved_to(f"get {arrival.where}", arrival.complete_bytes)
@@ -267,11 +265,16 @@ class RangedDownload:
                 if part.got and arrival.etag is None:
                     raise arrival.replaced(error.cause) from error
 
-    async def _ask(self, clock: SlotClock, part: Part) -> None:
+    async def _ask(self, part: Part) -> None:
+        """Ask for what is missing of a part, in the time that its size allows; the time in which
+        other downloads have all the slots does not count."""
         arrival = part.arrival
         try:
-            async with clock.slot(self.slots):
+            async with self.slots, asyncio.timeout(_ANSWER_S) as part.limit:
                 await self.s3.get_range(self.name, part)
+        except TimeoutError as error:
+            cause = "it did not arrive within the deadline"
+            raise StorageUnavailable("get", self.where, cause) from error
         except AlreadyStored as error:  # 412, which for a put means just that
             raise arrival.replaced("it was replaced meanwhile") from error
         except StorageRefused as error:
@@ -280,7 +283,7 @@ class RangedDownload:
             if arrival.begun.is_set() or part.end is None:
                 raise arrival.replaced("it is shorter now") from error
             part.end = None  # no range of an empty object exists
-            await self._ask(clock, part)
+            await self._ask(part)
 
 
 async def _hash_along(arrival: Arrival, parts: list[Part]) -> None:
@@ -319,54 +322,3 @@ def _hash_and_close(hasher: Any, descriptor: int, start: int, end: int) -> None:
         read_into(hasher, descriptor, start, end)
     finally:
         os.close(descriptor)
-
-
-@dataclass(slots=True, kw_only=True)
-class SlotClock:
-    """The deadline of a download whose requests share slots with those of other downloads.
-
-    Stops `limit` while all its requests wait for slots: that time is others'.
-
-    `left_s` is the rest of the time while it is stopped; None while it runs.
-    """
-
-    limit: asyncio.Timeout
-    waiting: int = 0
-    asking: int = 0
-    left_s: float | None = None
-
-    def allow(self, seconds: float) -> None:
-        """Restart it, with so much time."""
-        if self.left_s is not None:
-            self.left_s = seconds
-        elif not self.limit.expired():  # after a suspension, that has come with the answer
-            self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
-
-    @asynccontextmanager
-    async def slot(self, slots: asyncio.Semaphore) -> AsyncIterator[None]:
-        """A slot for a request, for the duration of the block."""
-        self._count(waiting=1)
-        try:
-            await slots.acquire()
-        finally:
-            self._count(waiting=-1)
-        self._count(asking=1)
-        try:
-            yield
-        finally:
-            slots.release()
-            self._count(asking=-1)
-
-    def _count(self, *, waiting: int = 0, asking: int = 0) -> None:
-        self.waiting += waiting
-        self.asking += asking
-        now = asyncio.get_running_loop().time()
-        is_stopped = self.waiting > 0 and self.asking == 0
-        if self.limit.expired() or is_stopped == (self.left_s is not None):
-            return
-        if self.left_s is None:
-            self.left_s = (self.limit.when() or now) - now
-            self.limit.reschedule(None)
-        else:
-            self.limit.reschedule(now + self.left_s)
-            self.left_s = None

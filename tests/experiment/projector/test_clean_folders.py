@@ -286,14 +286,3 @@ def test_a_restore_refuses_links_where_it_will_write(run: RecordedExperiment) ->
             continue
         with pytest.raises(LeadsElsewhere, match="is a link"):
             check_enclosed_trials(run.layout, run.machine, trials)
-
-
-def test_a_run_writes_to_ended_trials_only_where_a_checkpoint_is_not_committed(
-    run: RecordedExperiment,
-) -> None:
-    ended(run)
-    staged = run.begin()
-    run.report(staged, {"loss": 1}, checkpoint="staged")
-    run.finish(staged)
-    event = Resumed(epoch=2, capacity={}, boot_id="")
-    assert [*written(run.machine, event)] == [run.trial(staged)]

@@ -1,6 +1,5 @@
 """A projector and its controller: news, answers, reports of trouble, and the end."""
 
-import shutil
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.projector import process
-from holdfast.experiment.projector.projector import Projector, ProjectorSettings
+from holdfast.experiment.projector.projector import ProjectorSettings
 from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.syncer.journal.journal import Journal, Position
 from tests.experiment.projector.projected import Clock, loss_of
@@ -59,14 +58,6 @@ def upto(run: RecordedExperiment) -> list[Any]:
     return ["upto", place.segment, place.offset]
 
 
-def test_close_is_answered_when_everything_is_written(run: RecordedExperiment) -> None:
-    trial = run.begin()
-    run.report(trial, {"loss": 1})
-    assert serve(run, ["close"]) == [["done", True]]
-    assert loss_of(run, trial) == [1]
-    assert load_newest_snapshot(run.layout).snapshot is not None
-
-
 def test_a_controller_that_asks_hears_how_far_all_files_are_written(
     run: RecordedExperiment,
 ) -> None:
@@ -92,16 +83,6 @@ def test_when_the_controller_is_gone_the_rest_of_the_journal_is_written(
     assert serve(run, first, "pause") == []
     assert loss_of(run, trial) == [1]
     assert load_newest_snapshot(run.layout).snapshot is not None
-
-
-def test_news_that_wait_already_are_read_in_one_go(
-    run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = []
-    monkeypatch.setattr(Projector, "catch_up", lambda self, stop=None: told.append(stop))
-    news = [["upto", 0, offset] for offset in (8, 90, 200)]
-    serve(run, *news, "pause", ["upto", 0, 300], ["close"])
-    assert told == [Position(0, 200), None]
 
 
 def test_a_snapshot_is_written_while_no_news_come(run: RecordedExperiment) -> None:
@@ -140,20 +121,6 @@ def test_files_that_cannot_be_written_are_reported_once_and_written_later(
     assert str(blocked) in told[0][1]
     assert "File exists" in told[0][1]
     assert seen == [[5], [1, 2]]
-
-
-def test_trouble_that_comes_back_is_reported_again(run: RecordedExperiment) -> None:
-    trial = run.begin()
-    blocked = in_the_way(run, trial)
-    first = upto(run)
-
-    def block() -> None:
-        shutil.rmtree(blocked)
-        in_the_way(run, trial)
-        run.report(trial, {"loss": 1})
-
-    told = serve(run, first, "pause", blocked.unlink, "wait", block, ["close"])
-    assert [kind for kind, *_ in told] == ["trouble", "trouble", "done"]
 
 
 def test_what_could_not_be_written_is_written_by_the_next_projector(
@@ -201,8 +168,3 @@ def test_a_journal_that_makes_no_sense_is_reported_and_ends_the_projector(tmp_pa
         )
     assert [kind for kind, *_ in controller.told] == ["trouble"]
     assert "Unheard" in controller.told[0][1]
-
-
-def test_a_message_that_no_one_knows_ends_the_projector(run: RecordedExperiment) -> None:
-    with pytest.raises(ValueError, match="sing"):
-        serve(run, ["sing", 3])

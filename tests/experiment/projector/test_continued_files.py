@@ -186,24 +186,6 @@ def test_files_that_this_run_writes_otherwise_are_rewritten(
     }
 
 
-def test_a_snapshot_of_an_older_version_has_no_notes(
-    run: RecordedExperiment, tmp_path: Path
-) -> None:
-    change_snapshot(run.layout, lambda fields: fields.pop("files"))
-    assert noted(run.layout) == set()
-    projector_of(run.layout).catch_up()
-    assert contents(run.layout.root) == expected(run, tmp_path)
-
-
-def test_the_snapshot_of_a_finished_experiment_has_no_notes(tmp_path: Path) -> None:
-    run = RecordedExperiment(tmp_path)
-    trial = run.begin()
-    run.report(trial, {"loss": 1})
-    run.finish(trial)
-    run.ends(snapshot=True)
-    assert b'"files"' not in (tmp_path / snapshot_names(tmp_path)[0]).read_bytes()
-
-
 def first_note(fields: dict[str, Any]) -> dict[str, Any]:
     return fields["files"]["trials"][0]  # type: ignore[no-any-return]
 

@@ -18,7 +18,7 @@ from holdfast.experiment.projector.trial_files import TrialFiles
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.runtime.service import RestartingService
 from holdfast.scheduler.events import Resumed
-from holdfast.syncer.journal.journal import Journal, Position
+from holdfast.syncer.journal.journal import Journal
 from holdfast.trial.config import FailureConfig, ResumeType
 from holdfast.trial.trial import TrialSpec
 from tests.rig.free_tasks import free_tasks
@@ -238,14 +238,3 @@ def test_trials_whose_rows_are_missing_are_named(run: RecordedExperiment) -> Non
     assert missing.spec.dirname in told
     assert behind.spec.dirname in told
     assert "doctor repair" in told
-
-
-def test_a_snapshot_in_between_is_one_that_a_reader_can_use(run: RecordedExperiment) -> None:
-    with pytest.raises(CutOff):
-        projector(run, cut_at=4).catch_up()
-    from holdfast.experiment.records.snapshots import load_newest_snapshot
-
-    loaded = load_newest_snapshot(run.layout)
-    assert loaded.snapshot is not None
-    assert loaded.skipped == ()
-    assert Position() < loaded.snapshot.position

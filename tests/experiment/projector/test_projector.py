@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -58,24 +57,6 @@ def steps(folder: Path) -> list[int]:
     return [event.step for event in loaded.Scalars("ray/tune/loss")] if tagged else []
 
 
-def test_the_projector_reads_as_far_as_the_controller_says(run: RecordedExperiment) -> None:
-    trial = run.begin()
-    run.report(trial, {"loss": 1})
-    projector = caught_up(run.layout)
-    place = projector.position
-    run.report(trial, {"loss": 2})
-    projector.catch_up(place)
-    assert (projector.position, loss_of(run, trial)) == (place, [1])
-    projector.catch_up()
-    assert loss_of(run, trial) == [1, 2]
-
-
-def test_without_a_journal_there_is_nothing_to_do(tmp_path: Path) -> None:
-    projector = caught_up(Layout(tmp_path))
-    projector.snapshot()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_record_that_is_still_being_written_is_waited_for(run: RecordedExperiment) -> None:
     trial = run.begin()
     run.report(trial, {"loss": 1})
@@ -101,24 +82,6 @@ def test_only_the_newest_experiment_of_a_directory_is_written(tmp_path: Path) ->
     assert not (first.folder(old) / "result.json").exists()
     assert loss_of(second, new) == [2]
     second.close()
-
-
-def test_written_in_one_go_or_event_by_event_it_is_the_same(
-    run: RecordedExperiment, tmp_path: Path
-) -> None:
-    projector = make_projector(run.layout)
-    add = run.add
-
-    def add_and_tell(event: Any) -> None:
-        add(event)
-        projector.catch_up()
-
-    run.add = add_and_tell  # type: ignore[method-assign]
-    live(run)
-    names = {
-        name: data for name, data in expected(run, tmp_path).items() if "tfevents" not in name
-    }
-    assert names.items() <= contents(run.layout.root).items()
 
 
 def test_a_journal_of_several_segments_is_one_journal(

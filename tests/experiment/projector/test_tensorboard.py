@@ -1,6 +1,5 @@
 import contextlib
 import math
-import struct
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -108,10 +107,6 @@ def events(data: bytes) -> list[Any]:
     return found
 
 
-def test_a_row_without_numbers_takes_no_room() -> None:
-    assert tensorboard.scalars({"text": "x", "pid": 3}, 1, 17.0) == b""
-
-
 def test_a_tag_has_only_characters_that_tensorboard_takes(tmp_path: Path) -> None:
     loaded = read(write(tmp_path, tensorboard.scalars({"top-1 acc (%)": 1}, 1, 17.0)))
     assert loaded.Tags()["scalars"] == ["ray/tune/top-1_acc____"]
@@ -184,28 +179,6 @@ def test_a_running_reader_forgets_what_a_newer_file_does_not_have(
     loaded.Reload()
     events = loaded.Scalars if accumulator is EventAccumulator else loaded.Tensors
     assert [event.step for event in events("ray/tune/loss")] == [1]
-
-
-def test_records_are_framed_as_tfrecords_with_masked_checksums() -> None:
-    from tensorboardX.record_writer import masked_crc32c
-
-    data = tensorboard.scalars({"loss": 1.0}, 1, 17.0)
-    (length,) = struct.unpack("<Q", data[:8])
-    assert len(data) == length + 16
-    assert data[8:12] == struct.pack("<I", masked_crc32c(data[:8]))
-    assert data[-4:] == struct.pack("<I", masked_crc32c(data[12:-4]))
-
-
-@pytest.mark.parametrize("package", ["with the package", "without it"])
-def test_checksums_are_those_of_the_standard(
-    package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if package == "without it":
-        monkeypatch.setitem(sys.modules, "crc32c", None)
-    checksum = tensorboard.Checksum()
-    for size in (0, 200_000):  # behind which the package is used
-        checksum(bytes(size))
-        assert [checksum(b""), checksum(b"123456789")] == [0, 0xE3069283]  # RFC 3720, B.4
 
 
 def test_no_library_of_tensorboard_is_imported() -> None:

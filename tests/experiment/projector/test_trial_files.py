@@ -13,9 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import api_pb2, metadata
 
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
-from holdfast.scheduler.events import Exited, Resumed
-from holdfast.trial.config import CheckpointConfig, FailureConfig, ResumeType
-from holdfast.trial.trial import Status
+from holdfast.scheduler.events import Exited
+from holdfast.trial.config import CheckpointConfig, FailureConfig
 from tests.rig.runs.recorded import RecordedExperiment
 
 RETRIED = FailureConfig(max_failures=9)
@@ -75,10 +74,6 @@ def test_params_are_there_as_soon_as_the_trial_is(written: Written) -> None:
     assert json.loads(text) == {"lr": 0.5, "net": {"width": 3}}
     assert text == '{\n  "lr": 0.5,\n  "net": {"width": 3}\n}\n'
     assert [p.name for p in written.run.folder(trial).iterdir()] == ["params.json"]
-
-
-def test_a_trial_without_parameters_has_an_empty_object(written: Written) -> None:
-    assert json.loads(written.text(written.run.suggest(), "params.json")) == {}
 
 
 def test_each_report_is_a_line_of_json_with_the_config(written: Written) -> None:
@@ -143,16 +138,6 @@ def test_a_metric_that_appears_late_adds_a_column_and_loses_no_row(written: Writ
     assert json.loads(table[0]["big"]) == big
 
 
-def test_late_metrics_of_one_batch_are_in_one_header(written: Written) -> None:
-    trial = written.run.begin()
-    for number in range(4):
-        written.run.report(trial, {f"m{number}": number})
-    table = written.table(trial)
-    assert [[row[f"m{n}"] for n in range(4)] for row in table] == [
-        ["0", "", "", ""], ["", "1", "", ""], ["", "", "2", ""], ["", "", "", "3"],
-    ]  # fmt: skip
-
-
 def test_a_new_attempt_shows_only_what_its_checkpoint_holds(written: Written) -> None:
     trial = written.run.begin()
     for loss in (9.0, 8.0, 7.0, 6.0):
@@ -167,16 +152,6 @@ def test_a_new_attempt_shows_only_what_its_checkpoint_holds(written: Written) ->
     assert restored["iterations_since_restore"] == 1
     assert restored["time_total_s"] == 1.5
     assert restored["time_since_restore"] == 0.5
-
-
-def test_a_roll_back_inside_one_batch_is_the_same(written: Written) -> None:
-    trial = written.run.begin()
-    for attempt in range(3):
-        written.run.report(trial, {"loss": attempt + 0.25}, checkpoint="staged")
-        written.run.report(trial, {"loss": attempt + 0.5, f"only_{attempt}": 1})
-        written.run.fail(trial)
-        written.run.start(trial)
-    assert written.shown(trial) == [(1, 0.25), (2, 1.25), (3, 2.25)]
 
 
 def test_without_a_checkpoint_a_new_attempt_begins_with_nothing(written: Written) -> None:
@@ -262,14 +237,6 @@ def test_each_failure_is_an_entry_of_error_txt(written: Written) -> None:
     assert "WorkerLost: the worker process 1002 was killed by signal 9 (SIGKILL)" in second
 
 
-def test_a_trial_that_did_well_has_no_error_txt(written: Written) -> None:
-    trial = written.run.begin()
-    written.run.report(trial, {"loss": 9.0})
-    written.run.finish(trial)
-    written.projector.catch_up()
-    assert not written.path(trial, "error.txt").exists()
-
-
 @pytest.mark.parametrize(
     ("fails", "status"), [(False, api_pb2.STATUS_SUCCESS), (True, api_pb2.STATUS_FAILURE)]
 )
@@ -297,20 +264,6 @@ def test_an_event_file_of_the_users_own_is_left_alone(written: Written) -> None:
     assert own.read_bytes() == b"mine"
 
 
-def test_a_trial_resumed_by_a_restore_continues_where_it_was(written: Written) -> None:
-    trial = written.run.begin()
-    written.run.report(trial, {"loss": 9.0}, checkpoint="staged")
-    written.run.report(trial, {"loss": 8.0})
-    written.run.finish(trial)
-    written.projector.catch_up()
-    written.run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished=ResumeType.RESUME))
-    written.run.start(trial)
-    written.run.report(trial, {"loss": 7.0})
-    assert written.run.trial(trial).status is Status.RUNNING
-    assert written.shown(trial) == [(1, 9.0), (2, 7.0)]
-    assert END not in written.events(trial).PluginTagToContent("hparams")
-
-
 def test_a_file_that_something_else_has_changed_is_rewritten(written: Written) -> None:
     trial = written.run.begin()
     written.run.report(trial, {"loss": 9.0})
@@ -319,18 +272,6 @@ def test_a_file_that_something_else_has_changed_is_rewritten(written: Written) -
         file.write("not ours")
     written.run.report(trial, {"loss": 8.0})
     assert written.shown(trial) == [(1, 9.0), (2, 8.0)]
-
-
-def test_a_directory_that_was_removed_is_made_again(written: Written) -> None:
-    trial = written.run.begin({"lr": 0.5})
-    written.run.report(trial, {"loss": 9.0})
-    written.projector.catch_up()
-    for path in written.run.folder(trial).iterdir():
-        path.unlink()
-    written.run.folder(trial).rmdir()
-    written.run.report(trial, {"loss": 8.0})
-    assert written.shown(trial) == [(1, 9.0), (2, 8.0)]
-    assert json.loads(written.text(trial, "params.json")) == {"lr": 0.5}
 
 
 def test_a_full_disk_leaves_whole_lines_and_all_of_them_later(
@@ -361,17 +302,3 @@ def test_a_full_disk_leaves_whole_lines_and_all_of_them_later(
     written.projector.repair()
     assert written.shown(trial) == [(1, 9.0), (2, 8.0), (3, 7.0)]
     assert written.shown(other) == [(1, 1.0), (2, 2.0)]
-
-
-def test_a_trial_that_was_rebuilt_while_it_ran_is_still_open(written: Written) -> None:
-    trial = written.run.begin()
-    for loss in (9.0, 8.0, 7.0):
-        written.run.report(trial, {"loss": loss}, checkpoint="staged")
-        written.projector.catch_up()
-        written.path(trial, "progress.csv").write_text("broken")
-        written.run.now += 60
-    written.run.report(trial, {"loss": 6.0})
-    assert written.shown(trial) == [(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)]
-    written.run.fail(trial)
-    written.run.start(trial)
-    assert written.shown(trial) == [(1, 9.0), (2, 8.0), (3, 7.0)]

@@ -5,24 +5,6 @@ from __future__ import annotations
 from holdfast.experiment.uploads.publishing import ArtifactRounds
 
 
-def test_all_trials_have_their_turn_once_in_a_period() -> None:
-    rounds = ArtifactRounds(period_s=300, with_checkpoints=True)
-    assert rounds.take(1000, whole=True) is None
-    assert rounds.due_in_s(1100) == 200
-    assert rounds.take(1100, whole=False) == []
-    assert rounds.take(1300, whole=False) is None
-    assert rounds.due_in_s(1310) == 290
-
-
-def test_between_come_the_trials_that_have_a_new_checkpoint() -> None:
-    rounds = ArtifactRounds(period_s=300, with_checkpoints=True)
-    rounds.take(1000, whole=True)
-    for folder in ("b", "a", "b"):
-        rounds.committed(folder)
-    assert rounds.take(1010, whole=False) == ["a", "b"]
-    assert rounds.take(1020, whole=False) == []
-
-
 def test_publications_after_checkpoints_do_not_put_off_the_turn_of_all() -> None:
     rounds = ArtifactRounds(period_s=300, with_checkpoints=True)
     rounds.take(0, whole=True)

@@ -252,19 +252,6 @@ async def test_a_uploader_that_took_the_place_of_another_looks_at_all_artifacts(
 
 
 @timed
-async def test_nothing_is_published_once_it_closes(clock: Clock) -> None:
-    desk = Desk(is_remote=True, sync_period_s=300)
-    desk.uploads.on_answer(["committed", "t0", 0])
-    closing = asyncio.ensure_future(desk.uploads.close(1000.0))
-    await clock.pass_s(0)
-    desk.uploads.on_answer(["committed", "t1", 0])
-    await clock.pass_s(600)
-    desk.uploads.on_answer(["closed", []])
-    assert await closing == []
-    assert [order[0] for order in desk.uploader.sent] == ["close"]
-
-
-@timed
 async def test_the_end_waits_for_as_long_as_the_uploader_makes_progress(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=300)
     desk.commit(0)
@@ -325,20 +312,6 @@ async def test_storage_lacks_nothing_before_the_first_record(
     desk.uploads.publish()
     assert desk.publications == 0
     assert desk.uploads.age(1300.0) is None
-
-
-async def test_a_checkpoint_that_is_fetched_twice_is_answered_once() -> None:
-    desk = Desk(is_remote=True)
-    spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})
-    record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
-    halted = asyncio.ensure_future(desk.uploads.questions.fetch(spec, record))
-    await asyncio.sleep(0)
-    halted.cancel()
-    again = asyncio.ensure_future(desk.uploads.questions.fetch(spec, record))
-    await asyncio.sleep(0)
-    for _ in range(2):
-        desk.uploads.on_answer(["done", "t0/0", ""])
-    assert await again == ""
 
 
 async def test_two_who_want_the_same_checkpoint_are_both_answered() -> None:

@@ -14,11 +14,10 @@ from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.runtime.service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.journal.journal import Position
-from holdfast.syncer.uploader.messages import ANSWERS
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import CheckpointRecord, TrialSpec
+from tests.experiment.uploads.test_uploads import FakeKeeper, FakeLedger
 
 pytestmark = pytest.mark.anyio
 
@@ -41,28 +40,6 @@ def found(folder: Any, iteration: Any, seconds: Any, files: Any, size: Any) -> d
     }
 
 
-class FakeKeeper:
-    def __init__(self) -> None:
-        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.sent: list[Any] = []
-
-    def send(self, message: list[Any]) -> None:
-        self.sent.append(message)
-
-    async def close(self, *, has_finished: bool = False) -> None:
-        """A connection without a process."""
-
-
-class FakeJournal:
-    position = Position(0, 100)
-
-    def when_durable(self, act: Any) -> None:
-        act()
-
-    async def sync(self) -> None:
-        """Nothing waits for it."""
-
-
 class Desk:
     """The controller's uploads, with two nodes that see the storage."""
 
@@ -74,7 +51,7 @@ class Desk:
         self.warned: list[str] = []
         self.uploads = Uploads(
             cast(RestartingService, self.owner),
-            cast(JournalWriter, FakeJournal()),
+            cast(JournalWriter, FakeLedger()),
             host=self,
             sync=SyncConfig(sync_artifacts=True),
             begins=0,
@@ -388,13 +365,6 @@ async def test_what_no_node_has_kept_is_not_said_to_be_there() -> None:
     ]
 
 
-async def test_a_node_that_ends_in_the_middle_of_the_run_says_what_it_keeps() -> None:
-    desk = await Desk.of("a")
-    desk.uploads.on_answer(["kept", "/scratch/kept"], "a")
-    assert "node a has ended with files that are not in storage" in desk.warned[-1]
-    assert "/scratch/kept" in desk.warned[-1]
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -450,12 +420,6 @@ async def test_a_node_without_a_share_adds_nothing_to_a_checkpoint() -> None:
     assert desk.owner.sent == [["complete", "t0", 0, FOLDER, 1, 0.0, files, ["empty"]]]
     desk.uploads.on_answer(["committed", "t0", 0])
     assert desk.events == [Committed(trial_id="t0", index=0)]
-
-
-def test_text_from_a_node_is_short_and_can_be_printed() -> None:
-    text = ANSWERS.read(["warning", "\x1b[2J" + "x" * 100_000]).text
-    assert text.startswith("\\x1b[2J")
-    assert len(text) < 10_000
 
 
 async def test_an_answer_to_another_question_is_refused() -> None:

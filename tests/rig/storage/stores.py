@@ -185,6 +185,11 @@ class FaultyStore:
     async def get(self, key: str, target: Path) -> int:
         return await self._disturbed("get", key, lambda: self.inner.get(key, target))
 
+    async def get_hashed(self, entry: ObjectInfo, target: Path, algorithm: str | None) -> str:
+        return await self._disturbed(
+            "get", entry.key, lambda: self.inner.get_hashed(entry, target, algorithm)
+        )
+
     async def read(self, key: str) -> bytes:
         return await self._disturbed("read", key, lambda: self.inner.read(key))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,13 +104,6 @@ async def test_an_ended_trials_folder_is_looked_at_once_and_not_again_in_a_resto
     assert found == []
 
 
-async def test_a_trial_that_has_not_ended_is_looked_at(machine: Machine) -> None:
-    await published(machine)
-    machine.write("trial/stdout", "more")
-    await (await opened(machine, {})).publish(START, 0)
-    assert "put trial/stdout" in machine.done()
-
-
 async def test_a_folder_is_not_noted_before_all_its_files_are_written(machine: Machine) -> None:
     machine.write("trial/stdout")
     uploader = await machine.open(artifacts=False)
@@ -210,14 +202,6 @@ async def test_a_file_that_a_user_adds_later_is_sent_with_the_artifacts(machine:
     assert machine.done() == ["put trial/a late plot"]
 
 
-async def test_the_notes_never_leave_the_machine(machine: Machine, memory: MemoryStore) -> None:
-    await (await published(machine)).publish(START, 0)
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
-    assert (machine.root / ENDED_NAME).exists()
-    assert not any(ENDED_NAME in key for key in memory.objects)
-
-
 def noted(root: Path, since: int = 1) -> EndedFolders:
     found = EndedFolders(root)
     found.open(since)
@@ -240,14 +224,6 @@ def test_a_line_that_was_cut_off_or_damaged_costs_only_itself(tmp_path: Path) ->
     assert whole(tmp_path, "a", "b", "c") == ["c"]
 
 
-def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / ENDED_NAME
-    for text in (b"[]", b'[1, 2, "word"]', b'{"a": 1}', b"[[[[", b"\xff"):
-        with path.open("ab") as file:
-            file.write(b"\n%08x %s" % (zlib.crc32(text), text))
-    assert whole(tmp_path, "a", "2") == []
-
-
 def test_the_file_does_not_grow_with_each_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,11 +234,3 @@ def test_the_file_does_not_grow_with_each_owner(
     found = noted(tmp_path, 19)
     found.tell({"a": "word"})
     assert found.is_whole("a")
-
-
-def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.write_text("mine")
-    (tmp_path / ENDED_NAME).symlink_to(mine)
-    EndedFolders(tmp_path).note({"a": "word"})
-    assert mine.read_text() == "mine"

@@ -19,7 +19,7 @@ from holdfast.syncer.artifacts import mirror as mirrors
 from holdfast.syncer.artifacts import scan
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.artifacts.stored_index import LocalIndex
-from holdfast.syncer.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
@@ -232,14 +232,6 @@ async def test_what_the_user_removes_here_goes_there_at_the_next_sync(
     await uploader.send_artifacts(["trial"])
     assert machine.done() == ["delete trial/samples/1"]
     assert set(json.loads(memory.objects[LISTING])["files"]) == {"a"}
-
-
-async def test_what_the_user_removed_while_no_one_ran_goes_there_too(machine: Machine) -> None:
-    gone = machine.write("trial/a")
-    await machine.synced()
-    gone.unlink()
-    await machine.synced()
-    assert machine.done() == ["delete trial/a"]
 
 
 async def test_old_records_that_were_removed_here_go_there(machine: Machine) -> None:
@@ -469,22 +461,6 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_sent_again_at_once(
     assert json.loads(memory.objects[LISTING])["files"]["model"]["sha256"]
 
 
-async def test_storage_that_is_gone_fails_the_sync_and_the_next_sends_what_is_left(
-    machine: Machine,
-) -> None:
-    for number in range(40):
-        machine.write(f"trial/{number:02}")
-    uploader = await machine.open(timeout_s=2)
-    machine.store.disturb(at=20, fault=Fault.FAIL, lasting=True)
-    with pytest.raises(StorageUnavailable, match="no progress within"):
-        await uploader.send_artifacts(None)
-    machine.store.disturb(at=0, fault=Fault.FAIL)
-    machine.store.log.clear()
-    await machine.synced()
-    sent = len(machine.done())
-    assert 20 <= sent <= 40 - 15  # those in progress are sent again
-
-
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER, Fault.PRETEND])
 async def test_each_operation_may_fail_once_and_everything_is_there_in_the_end(
     tmp_path: Path, fault: Fault
@@ -565,23 +541,6 @@ def through_a_proxy(
         monkeypatch.setenv(name, value)
     yield proxy, Location.resolve(bucket.storage_path, None, {}).open_store()
     proxy.close()
-
-
-@pytest.mark.server
-async def test_many_small_files_go_to_a_bucket_and_go_once(
-    through_a_proxy: tuple[FaultProxy, Store], tmp_path: Path
-) -> None:
-    proxy, store = through_a_proxy
-    machine = Machine(tmp_path / "run", store)
-    for number in range(300):
-        machine.write(f"trial/samples/{number // 50}/{number}", "x" * 1024)
-    uploader = await machine.synced()
-    puts = [line for line in proxy.log if line.startswith("PUT") and "/samples/" in line]
-    assert len(puts) == len(set(puts)) == 300
-    proxy.log.clear()
-    await uploader.send_artifacts(None)
-    assert proxy.log == []
-    await uploader.close()
 
 
 @pytest.mark.server

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.syncer.artifacts.settings import (
-    Changes,
     FileStat,
     FolderScan,
     StoredFile,
     changes,
-    missing_in_storage,
     skipped_text,
     uncertain,
 )
@@ -28,11 +26,6 @@ def found(*keys: str, skipped: Mapping[str, str] | None = None) -> FolderScan:
     return FolderScan(files=dict.fromkeys(keys, AS_IT_WAS), skipped=skipped or {})
 
 
-def test_what_is_new_is_read_and_what_is_as_it_was_is_not() -> None:
-    decided = changes(known("t/a"), found("t/a", "t/b"))
-    assert decided == Changes(blocking=(), to_read=("t/b",), deleted=())
-
-
 @pytest.mark.parametrize("field", FileStat._fields)
 def test_a_file_is_read_again_where_its_size_or_one_of_its_times_differs(field: str) -> None:
     other = AS_IT_WAS._replace(**{field: 2_000})
@@ -46,17 +39,6 @@ def test_a_file_that_was_changing_or_of_which_storage_is_uncertain_is_read_again
     assert changes({"t/a": uncertain(known("t/a")["t/a"])}, found("t/a")).to_read == ("t/a",)
 
 
-def test_what_was_removed_here_goes_there_at_the_end() -> None:
-    assert changes(known("t/a", "t/b"), found("t/a")) == Changes(
-        blocking=(), to_read=(), deleted=("t/b",)
-    )
-
-
-def test_nothing_goes_with_a_folder_that_is_lost() -> None:
-    lost = FolderScan(files={}, skipped={}, is_there=False)
-    assert changes(known("t/a", "t/b"), lost) == Changes(blocking=(), to_read=(), deleted=())
-
-
 def test_what_could_not_be_looked_at_is_not_gone() -> None:
     hidden = found(skipped={"t/closed": "cannot be read", "t/link": "leads nowhere"})
     decided = changes(known("t/closed/deep/a", "t/link", "t/closedness"), hidden)
@@ -66,21 +48,6 @@ def test_what_could_not_be_looked_at_is_not_gone() -> None:
 def test_what_the_walk_was_not_after_is_not_gone() -> None:
     records = changes(known("t/stdout", "t/a"), found(), lambda key: key == "t/stdout")
     assert records.deleted == ("t/stdout",)
-
-
-def test_a_file_that_became_a_folder_makes_room_for_it_and_the_other_way_round() -> None:
-    decided = changes(known("t/a"), found("t/a/b"))
-    assert decided == Changes(blocking=("t/a",), to_read=("t/a/b",), deleted=())
-    decided = changes(known("t/a/b/c", "t/z"), found("t/a"))
-    assert decided == Changes(blocking=("t/a/b/c",), to_read=("t/a",), deleted=("t/z",))
-
-
-def test_a_listing_shows_what_storage_has_lost() -> None:
-    index = known("t/a", "t/b", "t/c")
-    assert missing_in_storage(index, {"t/a": 10, "t/b": 9}, ["t/a", "t/b", "t/c", "t/d"]) == [
-        "t/b",
-        "t/c",
-    ]
 
 
 def test_a_change_shows_only_some_time_after_the_last() -> None:

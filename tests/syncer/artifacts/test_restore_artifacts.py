@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.folder.layout import is_checkpoint
-from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
-from holdfast.syncer.stores.local import LocalStore
-from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, Store
-from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.storage.answers import rows
-from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
+from tests.rig.storage.answers import commit_of
+from tests.rig.storage.stores import Fault, MemoryStore
+from tests.syncer.artifacts.test_mirror import Machine as Mirrored
 
 pytestmark = pytest.mark.anyio
 
@@ -46,35 +40,17 @@ class Timed(MemoryStore):
         return [replace(entry, modified=self.put_at[entry.key]) for entry in found]
 
 
-class Machine:
-    def __init__(self, root: Path, store: Store) -> None:
-        self.root = root
-        self.store = store
-        self.told: list[list[Any]] = []
-        (root / "journal").mkdir(parents=True)
+class Machine(Mirrored):
+    """A machine whose trial has a file that the controller remakes, too."""
 
-    async def uploader(self, **changes: Any) -> Uploader:
-        settings = UploaderSettings(
-            root=self.root,
-            storage=cast(Location, Place(self.store)),
-            experiment_id="an experiment",
-            journal="journal",
-            head="head.json",
+    def __init__(self, root: Path, store: Store) -> None:
+        super().__init__(root, store)
+        self.settings = replace(
+            self.settings,
             is_record=lambda key: key in RECORDS,
             is_remade=lambda key: key == "trial/result.json",
-            is_checkpoint=is_checkpoint,
-            artifacts=True,
             timeout_s=5.0,
         )
-        uploader = Uploader(replace(settings, **changes), rows(self.told))
-        await uploader.open()
-        return uploader
-
-    def write(self, key: str, text: str = "") -> Path:
-        path = self.root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text or key)
-        return path
 
     @property
     def here(self) -> set[str]:
@@ -100,9 +76,9 @@ async def first(tmp_path: Path, store: Timed) -> Machine:
     for name in ("log", "samples/1", "stdout", "result.json", "checkpoint_000001/model"):
         machine.write(f"trial/{name}")
     os.utime(machine.root / "trial" / "log", ns=(10**18, 10**18))
-    uploader = await machine.uploader()
+    uploader = await machine.open()
     await uploader.publish(START, 0)
-    await uploader.commit("t", 1, "trial/checkpoint_000001")
+    await uploader.commit(commit_of("t", 1, "trial/checkpoint_000001"))
     await uploader.send_artifacts(None)
     store.now = 2.0
     return machine
@@ -114,7 +90,7 @@ def second(tmp_path: Path, first: Machine, store: Timed) -> Machine:
 
 
 async def test_a_trial_finds_its_files_and_nothing_that_is_had_otherwise(second: Machine) -> None:
-    uploader = await second.uploader()
+    uploader = await second.open()
     await uploader.download_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
     log = second.root / "trial" / "log"
@@ -126,7 +102,7 @@ async def test_a_trial_finds_its_files_and_nothing_that_is_had_otherwise(second:
 async def test_what_was_brought_is_not_sent_again_and_may_be_removed(
     second: Machine, store: Timed
 ) -> None:
-    uploader = await second.uploader()
+    uploader = await second.open()
     await uploader.download_artifacts("trial")
     await uploader.send_artifacts(None)
     await uploader.publish(START, 0)
@@ -143,7 +119,7 @@ async def test_what_is_here_stays_and_what_was_removed_here_does_not_come_back(
 ) -> None:
     (first.root / "trial" / "samples" / "1").unlink()
     first.write("trial/log", "further here")
-    await (await first.uploader()).download_artifacts("trial")
+    await (await first.open()).download_artifacts("trial")
     assert first.here == {"log", "stdout", "result.json"} | {
         "checkpoint_000001/model",
         "checkpoint_000001/.holdfast.json",
@@ -151,26 +127,11 @@ async def test_what_is_here_stays_and_what_was_removed_here_does_not_come_back(
     assert (first.root / "trial" / "log").read_text() == "further here"
 
 
-async def test_a_file_that_is_here_stays_also_where_nothing_is_known_of_it(
-    second: Machine,
-) -> None:
-    second.write("trial/log", "mine")
-    await (await second.uploader()).download_artifacts("trial")
-    assert (second.root / "trial" / "log").read_text() == "mine"
-    assert second.here == {"log", "samples/1", "stdout"}
-
-
-async def test_a_trial_that_was_lost_here_finds_its_files(first: Machine) -> None:
-    shutil.rmtree(first.root / "trial")
-    await (await first.uploader()).download_artifacts("trial")
-    assert first.here == {"log", "samples/1", "stdout"}
-
-
 async def test_a_file_with_other_bytes_than_were_sent_is_reported_and_not_brought(
     second: Machine, store: Timed
 ) -> None:
     store.objects["trial/log"] = b"trial/lag"
-    uploader = await second.uploader()
+    uploader = await second.open()
     await uploader.download_artifacts("trial")
     assert second.here == {"samples/1", "stdout"}
     why = "trial/log: its bytes in storage differ from those that were sent"
@@ -183,7 +144,7 @@ async def test_a_file_that_is_newer_than_the_listing_is_brought(
     """The first machine was lost between the file and the listing."""
     await store.put("trial/log", b"a newer state")
     await store.put("trial/new", b"a new file")
-    await (await second.uploader()).download_artifacts("trial")
+    await (await second.open()).download_artifacts("trial")
     assert second.here == {"log", "new", "samples/1", "stdout"}
     assert (second.root / "trial" / "log").read_text() == "a newer state"
 
@@ -195,7 +156,7 @@ async def test_without_a_listing_the_files_are_brought_all_the_same(
     del store.objects[LISTING]
     if listing is not None:
         store.objects[LISTING] = listing
-    await (await second.uploader()).download_artifacts("trial")
+    await (await second.open()).download_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
 
 
@@ -210,7 +171,7 @@ async def test_names_from_the_network_stay_in_the_trials_folder(
     outside.mkdir()
     (second.root / "trial").mkdir()
     (second.root / "trial" / "out").symlink_to(outside)
-    await (await second.uploader()).download_artifacts("trial")
+    await (await second.open()).download_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
     assert list(outside.iterdir()) == []
     assert second.told[0][1].endswith("(a link leads out of the trial's folder)")
@@ -219,9 +180,8 @@ async def test_names_from_the_network_stay_in_the_trials_folder(
 async def test_a_download_that_breaks_off_leaves_no_half_a_file_and_resumes_later(
     second: Machine, store: Timed
 ) -> None:
-    faulty = FaultyStore(store)
-    second.store = faulty
-    uploader = await second.uploader(timeout_s=1)
+    faulty = second.store
+    uploader = await second.open(timeout_s=1)
     faulty.disturb(at=len(faulty.log) + 4, fault=Fault.FAIL, lasting=True)
     with pytest.raises(StorageUnavailable):
         await uploader.download_artifacts("trial")
@@ -234,15 +194,5 @@ async def test_a_download_that_breaks_off_leaves_no_half_a_file_and_resumes_late
 
 async def test_what_was_not_brought_stays_in_the_listing(second: Machine, store: Timed) -> None:
     second.write("trial/fresh")
-    await (await second.uploader()).send_artifacts(None)
+    await (await second.open()).send_artifacts(None)
     assert set(json.loads(store.objects[LISTING])["files"]) == {"fresh", "log", "samples/1"}
-
-
-async def test_a_directory_as_storage_gives_the_files_too(tmp_path: Path) -> None:
-    there = LocalStore(tmp_path / "there")
-    first = Machine(tmp_path / "first", there)
-    first.write("trial/deep/log")
-    await (await first.uploader()).send_artifacts(None)
-    second = Machine(tmp_path / "second", there)
-    await (await second.uploader()).download_artifacts("trial")
-    assert second.here == {"deep/log"}

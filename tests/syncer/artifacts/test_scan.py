@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
-from holdfast.syncer.artifacts.scan import all_folders, scan
+from holdfast.syncer.artifacts.scan import scan
 from holdfast.syncer.artifacts.settings import FolderScan, UploaderSettings
 
 
@@ -83,21 +83,6 @@ def test_holdfasts_files_are_not_artifacts_and_those_that_look_alike_are(
     write(settings, *ours, *theirs)
     assert set(artifacts(settings).files) == set(theirs)
     assert artifacts(settings).skipped == {}
-
-
-def test_the_journal_and_what_tells_of_the_storage_are_no_files_of_a_trial(
-    settings: UploaderSettings,
-) -> None:
-    write(settings, "journal/000000.log", ".lock", "head.json", ".stored.json", "other/x")
-    assert all_folders(settings) == ["", "other", "trial"]
-    assert artifacts(settings, "").files == {}
-
-
-def test_names_may_be_what_a_file_system_allows(settings: UploaderSettings) -> None:
-    names = ["with space", "new\nline", "ünï/🙂", "-rf", "a\\b", "%2F?#&", "x" * 255]
-    deep = "/".join(["d" * 50] * 60)
-    write(settings, *(f"trial/{name}" for name in [*names, deep]))
-    assert set(artifacts(settings).files) == {f"trial/{name}" for name in [*names, deep]}
 
 
 def test_a_name_that_is_not_text_is_skipped(settings: UploaderSettings) -> None:
@@ -205,7 +190,3 @@ def test_another_file_system_is_not_entered(
     found = artifacts(settings)
     assert found.skipped == {"trial/mounted": "another file system is mounted there"}
     assert set(found.files) == {"trial/a"}
-
-
-def test_a_trial_whose_folder_is_gone_is_not_there(settings: UploaderSettings) -> None:
-    assert not scan(settings, "never", "artifacts").is_there

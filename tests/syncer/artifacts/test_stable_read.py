@@ -88,13 +88,6 @@ def test_a_file_that_is_overwritten_once_is_read_as_it_is_then(
     assert kept(read_stable(file, copies=file.parent))["data"] == b"other state"
 
 
-def test_a_file_that_became_shorter_is_read_as_it_is_then(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written_meanwhile(monkeypatch, file, b"less")
-    assert kept(read_stable(file, copies=file.parent))["data"] == b"less"
-
-
 @pytest.mark.parametrize("small_bytes", [100, 1])
 def test_a_file_that_is_overwritten_all_the_time_is_kept_back(
     file: Path, monkeypatch: pytest.MonkeyPatch, small_bytes: int

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import traceback
@@ -74,14 +72,6 @@ def test_a_local_checkpoint_is_its_own_directory(folder: Path) -> None:
     with checkpoint.as_directory() as path:
         assert path == str(folder) == checkpoint.path
     assert folder.exists()
-
-
-def test_a_local_checkpoint_has_a_local_filesystem(folder: Path) -> None:
-    import pyarrow.fs
-
-    checkpoint = Checkpoint.from_directory(str(folder))
-    assert isinstance(checkpoint.filesystem, pyarrow.fs.LocalFileSystem)
-    assert Checkpoint(folder, pyarrow.fs.LocalFileSystem()) == checkpoint
 
 
 def test_a_relative_directory_keeps_its_place(
@@ -213,22 +203,6 @@ def test_readers_at_the_same_time_share_one_download(remote: Checkpoint, distant
     assert list(cache_folder().iterdir()) == []
 
 
-def test_the_copy_stays_until_the_last_reader_left(remote: Checkpoint) -> None:
-    first, second = remote.as_directory(), remote.as_directory()
-    path = Path(first.__enter__())
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert (path / "model.pt").exists()
-    second.__exit__(None, None, None)
-    assert not path.exists()
-
-
-def test_the_copy_goes_also_when_the_reader_fails(remote: Checkpoint) -> None:
-    with pytest.raises(RuntimeError, match="of the user"), remote.as_directory():
-        raise RuntimeError("of the user")
-    assert list(cache_folder().iterdir()) == []
-
-
 def test_damaged_bytes_are_never_shown(remote: Checkpoint, distant: Distant) -> None:
     model = distant.folder / "model.pt"
     model.write_bytes(b"Weights" * 1000)
@@ -256,14 +230,6 @@ def test_another_content_under_the_same_name_is_fetched_again(
         with remote.as_directory() as after:
             assert (Path(after) / "model.pt").read_bytes() == b"better"
             assert (Path(before) / "model.pt").read_bytes() == b"weights" * 1000
-
-
-def test_a_folder_that_was_never_ours_needs_no_manifest(
-    folder: Path, distant: Distant, temporary_folder: Path
-) -> None:
-    upload(folder, distant.location)
-    with Checkpoint.from_location(distant.location).as_directory() as path:
-        assert names(path) == names(folder) - {"empty"}
 
 
 def test_a_remote_place_without_files_is_named(distant: Distant, temporary_folder: Path) -> None:
@@ -310,47 +276,6 @@ def test_a_cache_that_others_may_write_to_is_not_used(
     cache_folder().chmod(0o777)
     with pytest.raises(StorageRefused, match="others may write"), remote.as_directory():
         pass
-
-
-READER = """
-import sys
-from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-with Checkpoint(sys.argv[1]).as_directory() as path:
-    print(path, flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.server
-@pytest.mark.process
-def test_processes_share_a_download_and_a_killed_reader_holds_nothing(
-    moto: S3Server, folder: Path, temporary_folder: Path
-) -> None:
-    uri = moto.uri("bucket/checkpoints/shared")
-    manifest.write(folder)
-    upload(folder, Location.resolve(uri, None, {}))
-    readers = [
-        subprocess.Popen(
-            [sys.executable, "-c", READER, uri],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    told = {reader.stdout.readline().strip() for reader in readers if reader.stdout}
-    assert len(told) == 1
-    (path,) = map(Path, told)
-    assert (path / "model.pt").read_bytes() == b"weights" * 1000
-    for reader in readers:
-        reader.kill()
-        reader.communicate()
-    assert path.exists()
-    other = Location.resolve(moto.uri("bucket/checkpoints/other"), None, {})
-    upload(folder / "nested", other)
-    with Checkpoint.from_location(other).as_directory():
-        assert not path.exists()
-    assert list(cache_folder().iterdir()) == []
 
 
 @pytest.mark.server

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -20,7 +18,7 @@ from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.storage.s3_server import S3Server
-from tests.syncer.checkpoint.remote import NAMES, left, write
+from tests.syncer.checkpoint.remote import NAMES, left
 from tests.syncer.checkpoint.remote import checkpoint as checkpoint
 from tests.syncer.checkpoint.remote import folder as folder
 from tests.syncer.conftest import Distant
@@ -202,42 +200,3 @@ os.waitpid(stayer, 0)
 def test_children_and_inner_readers_end_no_reading_and_prolong_none(folder: Path) -> None:
     done = run(DISTANT + FORKING, str(folder))
     assert (done.stdout.split("\n")[:4], done.stderr) == (["True", "True", "True", "[]"], "")
-
-
-def test_processes_with_another_temporary_directory_have_a_copy_of_their_own(
-    checkpoint: Checkpoint, folder: Path, tmp_path: Path
-) -> None:
-    script = DISTANT + "with checkpoint.as_directory() as path: print(path)"
-    with checkpoint.as_directory() as path:
-        done = run(script, str(folder), env={**os.environ, "TMPDIR": str(tmp_path)})
-        other = Path(done.stdout.strip())
-        assert other != Path(path)
-        assert other.is_relative_to(tmp_path)
-        assert Path(path).exists()
-    assert not other.exists()
-
-
-def limited() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
-
-FULL = """
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-try:
-    with checkpoint.as_directory():
-        pass
-except Exception as error:
-    print(type(error).__name__, error)
-print(os.listdir(download.cache_folder()))
-"""
-
-
-@pytest.mark.process
-def test_a_download_that_the_disk_has_no_room_for_says_so_and_leaves_nothing(
-    folder: Path,
-) -> None:
-    write(folder, b"weights " * 10_000)
-    done = run(DISTANT + FULL, str(folder), preexec_fn=limited)
-    error, rest = done.stdout.splitlines()
-    assert "File too large" in error, done.stderr
-    assert rest == "[]"

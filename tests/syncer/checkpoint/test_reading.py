@@ -60,12 +60,6 @@ def test_what_is_read_is_not_removed_until_the_last_reader_left(checkpoint: Path
     assert retire(checkpoint) is None
 
 
-def test_a_reader_that_failed_holds_nothing(checkpoint: Path) -> None:
-    with pytest.raises(RuntimeError, match="of the user"), Checkpoint(checkpoint).as_directory():
-        raise RuntimeError("of the user")
-    assert retire(checkpoint) is not None
-
-
 def test_what_is_just_being_removed_is_not_read(checkpoint: Path) -> None:
     with unread(checkpoint), pytest.raises(CheckpointGone, match="it is being removed"):
         Checkpoint(checkpoint).to_directory()

@@ -139,16 +139,6 @@ async def test_what_is_refused_is_retried_after_longer_and_longer_pauses(
     assert tried_at == [0, 1, 3, 7, 15, 31, 63, 123, 183]
 
 
-async def test_a_removal_that_another_process_performs_is_left_to_them(
-    root: Path, told: Told
-) -> None:
-    removals = LocalRemovals(root, told)
-    both = [removals.remove(FOLDERS), removals.remove(FOLDERS)]
-    await asyncio.gather(*both)
-    assert os.listdir(root / "trial") == []
-    assert (list(removals.left), told.refusals) == ([], [])
-
-
 # -- in storage -----------------------------------------------------------------------------------
 
 
@@ -224,21 +214,6 @@ async def test_a_storage_that_is_busy_is_asked_again(
     ((where, why),) = told.refusals
     assert where == "there"
     assert "503 SlowDown" in why
-
-
-async def test_at_last_a_busy_storage_is_asked_once(told: Told) -> None:
-    store = FaultyStore(filled(), error=StorageUnavailable("delete", "x", "503 SlowDown"))
-    removals = await owned(store, None, told)
-    store.disturb(at=store.operations + 2, fault=Fault.FAIL, lasting=True)
-    removing = asyncio.create_task(removals.remove(FOLDERS[:1]))
-    await told.first.wait()
-    # While it is retried, the newest reason is reported.
-    assert ["503 SlowDown" in line for line in removals.left] == [True]
-    removing.cancel()
-    await asyncio.wait([removing])
-    await removals.remove(at_last=True)
-    assert len(told.refusals) == 2
-    assert ["503 SlowDown" in line for line in removals.left] == [True]
 
 
 async def test_a_newer_incarnation_is_not_robbed(told: Told) -> None:

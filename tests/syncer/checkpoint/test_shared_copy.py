@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import select
-import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import pytest
 
 from holdfast.syncer.checkpoint import download
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.download import cache_folder, remove_unread
+from holdfast.syncer.checkpoint.download import cache_folder
 from holdfast.syncer.errors import StorageUnavailable
 from tests.syncer.checkpoint.remote import Meanwhile, left
 from tests.syncer.checkpoint.remote import checkpoint as checkpoint
@@ -63,19 +62,6 @@ def test_a_download_that_moves_is_waited_for(
     with pytest.raises(BlockingIOError), gate:
         pass
     assert next(sizes, None) is None
-
-
-def test_who_leaves_waits_for_no_one_that_is_stopped(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "_TIDY_S", 0.05)
-    with checkpoint.as_directory() as copy:
-        gate = download._gate(Path(copy))
-        gate.__enter__()
-    gate.__exit__(None, None, None)
-    assert Path(copy).is_dir()
-    remove_unread()
-    assert left() == []
 
 
 def test_a_child_that_is_forked_during_a_download_does_not_hold_the_gate(
@@ -151,20 +137,3 @@ def test_a_notebook_that_is_interrupted_does_not_wait_for_the_download(
     loop.close()
     assert cancelled.is_set()
     assert left() == []
-
-
-def test_what_cannot_be_tidied_up_is_not_an_error_of_the_reader(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(path: Any) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    with checkpoint.as_directory():
-        monkeypatch.setattr(shutil, "rmtree", refused)
-    monkeypatch.undo()
-
-
-@pytest.mark.parametrize("gone", ["nothing", "folder"])
-def test_nothing_is_tidied_up_where_nothing_is(temporary_folder: Path, gone: str) -> None:
-    remove_unread()
-    assert list(temporary_folder.iterdir()) == []

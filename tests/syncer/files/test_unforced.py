@@ -16,7 +16,7 @@ from holdfast.syncer.errors import DiskSilent, NoAnswer, StorageUnavailable
 from holdfast.syncer.files import forcing
 from holdfast.syncer.files.forcing import BytesLost
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.storage.answers import rows
+from tests.rig.storage.answers import commit_of, rows
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ async def test_the_uploader_says_that_such_a_checkpoint_is_lost(
     disk.refuses = 1
     (folder / "inside" / "more").unlink()
     disk.on_refusal = lambda: (folder / "weights").write_bytes(b"stale")
-    await uploader.commit("t0", 0, "trial/checkpoint_000000")
+    await uploader.commit(commit_of("t0", 0, "trial/checkpoint_000000"))
     ((what, trial, index, why),) = told
     assert (what, trial, index) == ("lost", "t0", 0)
     assert "memory no longer has its bytes" in why
@@ -150,7 +150,7 @@ async def test_the_uploader_commits_one_that_could_be_rewritten(
         is_checkpoint=lambda key: True,
     )
     disk.refuses = 1
-    await Uploader(settings, rows(told)).commit("t0", 0, "trial/checkpoint_000000")
+    await Uploader(settings, rows(told)).commit(commit_of("t0", 0, "trial/checkpoint_000000"))
     assert told == [["committed", "t0", 0]]
 
 

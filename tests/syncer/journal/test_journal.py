@@ -100,35 +100,6 @@ def test_a_journal_that_was_just_read_is_cut_as_one_that_is_read_at_its_opening(
         path.write_bytes(whole)
 
 
-def test_a_journal_that_was_just_read_is_not_read_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal = Journal(folder)
-    for number in range(3):
-        journal.append([b"%d" % number])
-        journal.rotate()
-    journal.append([b"last"])
-    journal.close()
-    end = readable_end(folder)
-    with monkeypatch.context() as context:
-        context.delattr(journals, "read_segment")
-        Journal(folder, read_until=end).close()
-        with pytest.raises(NameError):
-            Journal(folder)
-    assert payloads(folder) == [b"0", b"1", b"2", b"last"]
-
-
-def test_what_was_appended_is_read_in_order_through_all_segments(folder: Path) -> None:
-    journal = Journal(folder)
-    for number in range(6):
-        journal.append([b"%d" % number])
-        if number % 2:
-            journal.rotate()
-    journal.close()
-    assert payloads(folder) == [b"0", b"1", b"2", b"3", b"4", b"5"]
-    assert segments(folder) == [0, 1, 2, 3]
-
-
 def test_a_segment_without_a_record_does_not_end_the_reading(folder: Path) -> None:
     journal = Journal(folder)
     journal.append([b"before"])
@@ -140,16 +111,6 @@ def test_a_segment_without_a_record_does_not_end_the_reading(folder: Path) -> No
     journal.close()
     assert payloads(folder) == [b"before", b"after"]
     assert payloads(folder, Position(1, 0)) == [b"after"]
-
-
-def test_a_segment_without_a_record_is_not_sealed(folder: Path) -> None:
-    journal = Journal(folder)
-    assert journal.rotate() == -1
-    journal.append([b"one"])
-    assert journal.rotate() == 0
-    assert journal.rotate() == 0
-    assert segments(folder) == [0, 1]
-    journal.close()
 
 
 @pytest.mark.parametrize("torn", range(1, 12))
@@ -210,20 +171,6 @@ def test_on_macos_a_segment_is_forced_through_the_cache_of_the_drive(
     assert forced == [(fd, 51) for _, fd in sealed]
     monkeypatch.undo()
     journal.close()
-
-
-def test_the_readable_end_is_where_the_first_damage_is(folder: Path) -> None:
-    journal = Journal(folder)
-    end = journal.append([b"one"])
-    journal.append([b"two", b"three"])
-    journal.close()
-    assert readable_end(folder).offset > end.offset
-    path = folder / "000000.log"
-    data = bytearray(path.read_bytes())
-    data[end.offset + 9] ^= 1
-    path.write_bytes(data)
-    assert readable_end(folder) == end
-    assert readable_end(folder / "none") == journals.START
 
 
 def test_what_follows_a_hole_is_not_read(folder: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -81,27 +80,6 @@ async def tried_at(location: Location, size: int = MIB) -> dict[str, Step]:
         return by_name(await probe(store, large_bytes=size))
     finally:
         await store.close()
-
-
-@pytest.mark.parametrize("refused", ["uploads=", "uploadId="])
-async def test_a_right_that_only_large_objects_need_is_named(scripted: Any, refused: str) -> None:
-    """Refuses to start a multipart upload, or a part of it; all else works."""
-    kept: dict[str, bytes] = {}
-
-    def respond(method: str, path: str, head: str, body: bytes) -> Any:
-        name, _, query = path.partition("?")
-        if refused in query or (query.startswith("uploads") and refused == "uploads="):
-            denied = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
-            return 403, {}, denied
-        return answer(kept, method, name, query, head, body)
-
-    steps = await tried_at(scripted.location(respond), 17 * MIB)
-    assert steps["large object"].outcome is ProbeOutcome.FAILED
-    assert "AccessDenied" in steps["large object"].told
-    assert "s3:AbortMultipartUpload" in steps["large object"].meaning
-    others = [steps[name].outcome for name in STEPS if name != "large object"]
-    assert set(others) == {ProbeOutcome.OK}
-    assert kept == {}
 
 
 def answer(

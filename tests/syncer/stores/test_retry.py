@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import late
-from holdfast.late import Timer
 from holdfast.syncer.checkpoint.manifest import hash_directory
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.stores import retry
-from holdfast.syncer.stores.retry import StorageRetry, Turns, moved_on, moved_to
+from holdfast.syncer.stores.retry import StorageRetry, Turns, moved_to
 
 pytestmark = pytest.mark.anyio
 
@@ -45,57 +44,6 @@ async def test_two_waits_of_the_same_words_end_one_after_the_other() -> None:
     assert kept.unfinished == {}
 
 
-async def test_of_two_waits_of_the_same_words_the_one_that_failed_says_why() -> None:
-    kept = waiting()
-    failed, ended = asyncio.Event(), asyncio.Event()
-    tries = 0
-
-    async def fails() -> None:
-        nonlocal tries
-        tries += 1
-        if tries == 1:
-            raise StorageUnavailable("list", "s3://bucket", "503 Slow Down")
-        failed.set()
-        await ended.wait()
-
-    tasks = [
-        asyncio.create_task(kept.until_done("list trial", attempt))
-        for attempt in (ended.wait, fails, ended.wait)
-    ]
-    await failed.wait()
-    assert kept.unfinished == {"list trial": "cannot list s3://bucket: 503 Slow Down"}
-    ended.set()
-    await asyncio.gather(*tasks)
-
-
-async def test_each_progress_in_a_thread_or_a_task_puts_the_end_off() -> None:
-    loop = asyncio.get_running_loop()
-
-    def left_s() -> float:
-        wait = retry._current.get()
-        assert wait is not None
-        assert wait.timer is not None
-        ends_at = wait.timer.due
-        wait.stop()
-        wait.timer = Timer(loop, 5000, lambda: None)
-        return ends_at - loop.time()
-
-    async def in_a_task() -> None:
-        moved_on()
-
-    async def attempt() -> list[float]:
-        seen = [left_s()]
-        await asyncio.to_thread(moved_on)
-        await asyncio.sleep(0)  # uvloop on Python 3.14 hears of it after the thread's end
-        seen.append(left_s())
-        await asyncio.create_task(in_a_task())
-        await asyncio.sleep(0)
-        return [*seen, left_s()]
-
-    for left in await waiting(timeout_s=9000).until_done("upload", attempt):
-        assert left > 5000
-
-
 async def test_what_makes_no_progress_ends_with_its_last_failure() -> None:
     async def fails() -> None:
         raise StorageUnavailable("put", "key", "503 Slow Down")
@@ -118,30 +66,6 @@ async def test_what_cannot_work_later_is_raised_at_once() -> None:
 
     with pytest.raises(StorageRefused):
         await waiting().until_done("upload", refused)
-
-
-async def test_progress_outside_of_any_wait_is_nothing() -> None:
-    moved_on()
-
-
-async def test_work_that_begins_again_makes_progress_only_beyond_where_it_was() -> None:
-    heard: list[None] = []
-    kept = StorageRetry(
-        timeout_s=60, where="here", tell=lambda text: None, moving=lambda: heard.append(None)
-    )
-    tries = 0
-
-    async def attempt() -> None:
-        nonlocal tries
-        tries += 1
-        for count in range(1, 4 + (tries == 3)):
-            moved_to("files", count)
-            await asyncio.sleep(0)
-        if tries < 3:
-            raise StorageUnavailable("commit", "here", "No space left on device")
-
-    await kept.until_done("commit", attempt)
-    assert len(heard) == 4
 
 
 async def test_a_part_makes_progress_only_beyond_where_it_was_in_any_attempt() -> None:
@@ -188,33 +112,6 @@ async def test_what_succeeds_is_progress_for_those_that_wait_for_their_turn() ->
     assert told == {"first": 0, "second": 1}
     await second
     assert not turns._waiting
-
-
-async def test_what_fails_is_no_progress_for_those_that_wait_for_their_turn() -> None:
-    told: list[None] = []
-    turns, fails = Turns(1), asyncio.Event()
-
-    async def refused() -> None:
-        async with turns:
-            await fails.wait()
-            raise StorageRefused("put", "key", "403")
-
-    async def waits() -> None:
-        async with turns:
-            pass
-
-    kept = StorageRetry(
-        timeout_s=60, where="here", tell=lambda text: None, moving=lambda: told.append(None)
-    )
-    failing = asyncio.create_task(waiting().until_done("upload", refused))
-    await asyncio.sleep(0)
-    other = asyncio.create_task(kept.until_done("upload", waits))
-    await asyncio.sleep(0)
-    fails.set()
-    with pytest.raises(StorageRefused):
-        await failing
-    await other
-    assert told == []
 
 
 async def test_every_file_of_a_checkpoint_that_is_hashed_is_progress(tmp_path: Path) -> None:

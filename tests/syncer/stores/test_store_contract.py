@@ -19,7 +19,7 @@ from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError
 from holdfast.syncer.stores.generic import ArrowStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.store import S3Store
-from holdfast.syncer.stores.store import ObjectInfo, Store, hashing
+from holdfast.syncer.stores.store import ObjectInfo, Store
 from tests.rig.storage.gcs_server import GcsServer
 from tests.rig.storage.s3_server import S3Server
 from tests.rig.storage.stores import FaultyStore, MemoryStore
@@ -233,7 +233,7 @@ async def test_a_download_has_the_checksum_of_its_file(store: Store, tmp_path: P
     data = bytes(range(256)) * 1000
     await store.put("folder/x", data)
     target = tmp_path / "new"
-    found = await hashing(store)(await entry_of(store, "folder/x"), target, "sha256")
+    found = await store.get_hashed(await entry_of(store, "folder/x"), target, "sha256")
     assert found == hashlib.sha256(target.read_bytes()).hexdigest()
     assert target.read_bytes() == data
 

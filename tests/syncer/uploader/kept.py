@@ -20,6 +20,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
+from tests.rig.storage.answers import commit_of
 from tests.rig.storage.stores import MemoryStore, Place
 
 FOLDER = "trial/checkpoint_000000"
@@ -50,9 +51,10 @@ class Desk:
     def receive(self, timeout_s: float | None = None) -> list[Any] | None:
         return self._orders.get()
 
-    async def answer(self, name: str) -> list[Any]:
-        async with asyncio.timeout(30):
-            while (message := await self._answers.get())[0] != name:
+    async def answer(self, *names: str) -> list[Any]:
+        """The next answer with one of these names."""
+        async with asyncio.timeout(60):
+            while (message := await self._answers.get())[0] not in names:
                 continue
         return message
 
@@ -127,4 +129,4 @@ async def keeping(kept: Kept) -> AsyncIterator[Callable[[Store], Kept]]:
 async def open_and_commit(settings: UploaderSettings) -> None:
     uploader = Uploader(settings, lambda message: None)
     await uploader.open()
-    await uploader.commit("t1", 0, FOLDER)
+    await uploader.commit(commit_of("t1", 0, FOLDER))

@@ -22,7 +22,7 @@ from holdfast.syncer.stores.store import ObjectInfo, Store
 from holdfast.syncer.uploader import uploader as uploader_room
 from holdfast.syncer.uploader.messages import Answer
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.storage.answers import rows
+from tests.rig.storage.answers import commit_of, rows
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 from tests.syncer.uploader.kept import FOLDER, MARKER, Kept, open_and_commit, stage
 from tests.syncer.uploader.kept import keeping as keeping
@@ -82,7 +82,7 @@ async def test_an_incarnation_that_was_held_up_leaves_the_checkpoint_of_a_newer_
     held = FaultyStore(kept.memory, at=at, fault=Fault.STALL)
     old = Uploader(kept.settings(held), lambda message: None)
     await old.open()
-    uploading = asyncio.create_task(old.commit("t1", 0, FOLDER))
+    uploading = asyncio.create_task(old.commit(commit_of("t1", 0, FOLDER)))
     await held.stalled.wait()
 
     stage(tmp_path / "elsewhere", b"newer weights")
@@ -124,7 +124,7 @@ async def test_nothing_is_written_to_a_storage_that_vanished_and_nothing_taken_f
         kept.memory.objects |= {f"{FOLDER}/model": b"weights", MARKER: kept.lose_local()}
     unmounted |= kept.memory.objects
     kept.memory.objects.clear()
-    await uploader.commit("t1", 0, FOLDER)
+    await uploader.commit(commit_of("t1", 0, FOLDER))
     assert [message[0] for message in told] == ["trouble", "trouble", "committed"]
     assert "Is it still mounted?" in told[0][1]
     assert told[1][1].endswith("answers again")
@@ -174,7 +174,7 @@ async def test_before_a_checkpoint_is_committed_its_name_is_on_the_disk(
     monkeypatch.setattr(os, "fsync", note)
     uploader = Uploader(replace(kept.settings(kept.memory), storage=None), lambda message: None)
     await uploader.open()
-    await uploader.commit("t1", 0, FOLDER)
+    await uploader.commit(commit_of("t1", 0, FOLDER))
     folders = [str(kept.root / FOLDER), str(kept.root / FOLDER / "model")]
     assert {str(kept.root), str(kept.root / "trial"), *folders} <= set(forced)
 
@@ -195,7 +195,7 @@ async def test_a_checkpoint_that_waits_for_its_turn_is_held_to_no_deadline(
     second = "trial/checkpoint_000001"
     shutil.copytree(kept.root / FOLDER, kept.root / second)
     commits = [
-        asyncio.ensure_future(uploader.commit("t1", index, folder))
+        asyncio.ensure_future(uploader.commit(commit_of("t1", index, folder)))
         for index, folder in enumerate([FOLDER, second])
     ]
     try:
@@ -236,7 +236,7 @@ async def test_what_a_storage_only_says_to_have_kept_is_put_again(
     async def run(store: FaultyStore) -> None:
         uploader = Uploader(kept.settings(store), lambda message: None)
         await uploader.open()
-        await uploader.commit("t1", 0, FOLDER)
+        await uploader.commit(commit_of("t1", 0, FOLDER))
         await uploader.publish(sealed, 0)
 
     smooth = FaultyStore(MemoryStore())

@@ -78,20 +78,6 @@ async def test_what_is_being_read_at_the_end_is_listed_and_then_left(
         assert (kept.root / FOLDER / "model").exists()
 
 
-async def test_what_was_being_read_goes_at_the_end_if_the_reader_has_left(
-    kept: Kept, keeping: Callable[[Store], Kept]
-) -> None:
-    keeping(kept.memory)
-    with Checkpoint(kept.root / FOLDER).as_directory():
-        kept.desk.order("discard", "t1", [FOLDER])
-        kept.desk.order("commit", "t1", 1, "trial", 1, 0.5, False)  # after it, in the same lane
-        await kept.desk.answer("committed")
-        assert (kept.root / FOLDER).exists()
-    kept.desk.order("close", 30.0, False)
-    assert await kept.desk.answer("closed") == ["closed", []]
-    assert not (kept.root / FOLDER).exists()
-
-
 async def test_a_bucket_that_forbids_deletions_is_reported_once_and_no_error_of_the_run(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
@@ -213,22 +199,3 @@ async def test_what_a_failed_publication_was_to_remove_is_removed_by_the_next(
     kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("closed") == ["closed", []]
     assert kept.objects_of(FOLDER) == []
-
-
-async def test_a_publication_that_failed_is_reported_at_the_end_also_where_it_was_ordered_twice(
-    kept: Kept, keeping: Callable[[Store], Kept]
-) -> None:
-    store = FaultyStore(kept.memory)
-    keeping(store)
-    await kept.desk.answer("opened")
-    store.disturb(at=store.operations + 1, fault=Fault.STALL)
-    sealed = kept.grow()
-    kept.desk.publish(sealed)
-    await store.stalled.wait()
-    for _ in range(2):
-        kept.desk.publish(replace(sealed, segment=9))
-    store.release()
-    await kept.desk.answer("failed")
-    kept.desk.order("close", 30.0, False)
-    _, missing = await kept.desk.answer("closed")
-    assert [text.partition(":")[0] for text in missing] == ["publish the records"]

@@ -282,19 +282,3 @@ def test_a_copy_of_a_folder_that_is_run_at_this_moment_is_refused(tmp_path: Path
     first.check_ownership()
     first.release()
     ExperimentLock(tmp_path / "copy" / ".lock", is_mirror=True).release()
-
-
-def test_a_copy_that_is_persisted_nowhere_else_is_an_experiment_of_its_own(
-    tmp_path: Path,
-) -> None:
-    first = ExperimentLock(tmp_path / "first" / ".lock")
-    shutil.copytree(tmp_path / "first", tmp_path / "copy")
-    ExperimentLock(tmp_path / "copy" / ".lock").release()
-    first.release()
-
-
-def test_a_folder_that_was_moved_is_not_a_copy(tmp_path: Path) -> None:
-    first = ExperimentLock(tmp_path / "first" / ".lock", is_mirror=True)
-    first.release()
-    (tmp_path / "first").rename(tmp_path / "moved")
-    ExperimentLock(tmp_path / "moved" / ".lock", is_mirror=True).release()

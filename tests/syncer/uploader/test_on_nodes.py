@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.experiment.folder.contents import uploader_settings
-from holdfast.experiment.folder.layout import Layout, is_checkpoint
+from holdfast.experiment.folder.layout import Layout
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import TrialProgress
@@ -21,8 +20,9 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Claim
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.storage.answers import rows
+from tests.rig.storage.answers import look_for, rows
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
+from tests.syncer.uploader.kept import Desk
 
 pytestmark = pytest.mark.anyio
 
@@ -34,32 +34,6 @@ PROGRESS = TrialProgress(trial_id="t1", iteration=1, time_total_s=0.5)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.001)
-
-
-class Desk:
-    """The controller's side of one keeper."""
-
-    def __init__(self) -> None:
-        self._orders: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
-        self._answers: asyncio.Queue[list[Any]] = asyncio.Queue()
-
-    def order(self, *message: Any) -> None:
-        self._orders.put(list(message))
-
-    def hang_up(self) -> None:
-        self._orders.put(None)
-
-    def send(self, message: list[Any]) -> None:
-        self._answers.put_nowait(message)
-
-    def receive(self, timeout_s: float | None = None) -> list[Any] | None:
-        return self._orders.get()
-
-    async def answer(self, *names: str) -> list[Any]:
-        async with asyncio.timeout(60):
-            while (message := await self._answers.get())[0] not in names:
-                continue
-        return message
 
 
 class Cluster:
@@ -207,7 +181,7 @@ async def test_the_controllers_folder_as_storage_is_claimed_for_the_nodes(
     desk.order("commit", "t1", 0, FOLDER, 1, 0.5, False)
     assert await desk.answer("committed") == ["committed", "t1", 0]
     assert (root / FOLDER / "model").read_text() == "weights"
-    await owner.look_for("t1", 0, FOLDER, PROGRESS)
+    await owner.look_for(look_for("t1", 0, FOLDER))
     assert told == [["committed", "t1", 0]]
     await owner.close()
 
@@ -223,7 +197,7 @@ async def test_of_a_lost_node_only_what_is_whole_in_storage_counts(
     owner = Uploader(settings if is_remote else replace(settings, storage=None), rows(told))
     await owner.open()
     cluster.write("owner", f"{FOLDER}/model", "of another attempt")
-    await owner.look_for("t1", 0, FOLDER, PROGRESS)
+    await owner.look_for(look_for("t1", 0, FOLDER))
     assert told[-1][:3] == ["lost", "t1", 0]
     assert not (cluster.folder / "owner" / MARKER).exists()
     await owner.close()
@@ -246,25 +220,10 @@ async def test_a_checkpoint_copied_from_a_node_counts_if_it_is_the_one_that_was_
     await owner.open()
     model = cluster.write("owner", f"{FOLDER}/model")
     manifest.write(model.parent, progress=replace(PROGRESS, **change))
-    await owner.look_for("t1", 0, FOLDER, PROGRESS)
+    await owner.look_for(look_for("t1", 0, FOLDER))
     assert told[-1][:3] == ["committed" if is_used else "lost", "t1", 0]
     assert (cluster.memory.objects.get(f"{FOLDER}/model") == b"weights") is is_used
     assert (MARKER in cluster.memory.objects) is is_used
-    await owner.close()
-
-
-async def test_a_copied_checkpoint_whose_bytes_have_changed_does_not_count(
-    cluster: Cluster,
-) -> None:
-    told: list[list[Any]] = []
-    owner = Uploader(cluster.settings("owner"), rows(told))
-    await owner.open()
-    model = cluster.write("owner", f"{FOLDER}/model")
-    manifest.write(model.parent, progress=PROGRESS)
-    model.write_text("WEIGHTS")
-    await owner.look_for("t1", 0, FOLDER, PROGRESS)
-    assert told[-1][:3] == ["lost", "t1", 0]
-    assert f"{FOLDER}/model" not in cluster.memory.objects
     await owner.close()
 
 
@@ -378,22 +337,6 @@ async def test_the_owners_mirror_leaves_what_nodes_have_put(
     cluster.write("owner", "trial/result.json", "{}")
     await owner.send_artifacts(None)
     assert cluster.memory.objects == before
-
-
-async def test_only_a_nodes_uploader_refuses_settings_without_a_claim(tmp_path: Path) -> None:
-    settings = UploaderSettings(
-        root=tmp_path,
-        storage=None,
-        experiment_id="x",
-        journal="journal",
-        head="head.json",
-        is_record=lambda key: False,
-        is_checkpoint=is_checkpoint,
-        node="a",
-    )
-    with pytest.raises(ValueError, match="the claim of the owner"):
-        Uploader(settings, lambda message: None)
-    Uploader(replace(settings, node=""), lambda message: None)
 
 
 async def test_what_a_node_wrote_later_replaces_the_older_files_of_this_machine(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -14,9 +13,8 @@ import pytest
 from holdfast.experiment.records.opened import fetch_journal
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import StorageError, StorageRefused
-from holdfast.syncer.journal import stretches
 from holdfast.syncer.journal.journal import Journal, Position, read
-from holdfast.syncer.journal.stretches import Stretch, next_start, parse_head, stretches_of
+from holdfast.syncer.journal.stretches import parse_head, stretches_of
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, Store
@@ -242,19 +240,6 @@ async def test_storage_that_is_a_directory_is_read_in_place(run: Run, tmp_path: 
     again.append([b"000051 and it is continued"])
     again.close()
     assert [int(payload[:6]) for payload, _ in read(copy)] == [*range(52)]
-
-
-def test_stretches_fall_by_half_and_never_grow_beyond_what_is_put() -> None:
-    published: list[Stretch] = []
-    for end in range(1_000, 500_000, 1_000):
-        start = next_start(published, end, is_complete=False)
-        assert start is not None
-        kept = [one for one in published if one.end <= start]
-        published = [*kept, Stretch(segment=0, start=start, size=end - start, crc32=None)]
-        sizes = [one.size for one in published]
-        assert all(one >= 2 * other for one, other in pairwise(sizes))
-    huge = Stretch(segment=0, start=0, size=stretches.LARGEST_PUT, crc32=None)
-    assert next_start([huge], huge.end + 1_000_000_000, is_complete=True) == huge.end
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.folder.layout import is_checkpoint
-from holdfast.schema import to_fields, to_row
+from holdfast.schema import to_row
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.errors import StorageRefused
@@ -22,10 +20,9 @@ from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Claim, ClaimLost
 from holdfast.syncer.stores.store import ObjectInfo, Store
-from holdfast.syncer.uploader.messages import FoundCheckpoint
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.storage.answers import rows
+from tests.rig.storage.answers import commit_of, rows
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore
 from tests.syncer.uploader.kept import FOLDER, MARKER, Kept, open_and_commit
 from tests.syncer.uploader.kept import keeping as keeping
@@ -46,35 +43,12 @@ class StallingReads(MemoryStore):
         return await super().list(prefix, leftovers=leftovers)
 
 
-def test_orders_travel_to_the_process() -> None:
-    settings = UploaderSettings(
-        root=Path("/somewhere"),
-        storage=Location.resolve("/elsewhere", None, {}),
-        experiment_id="an experiment",
-        journal="journal",
-        head="head.json",
-        is_record=str.isidentifier,
-        is_checkpoint=is_checkpoint,
-    )
-    assert pickle.loads(pickle.dumps(settings)) == settings
-
-
 def in_a_directory(kept: Kept, there: Path) -> UploaderSettings:
     return replace(kept.settings(kept.memory), storage=Location.resolve(there, None, {}))
 
 
 def tree(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-
-
-async def test_what_an_upload_that_was_killed_left_in_a_directory_goes(
-    kept: Kept, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    there = tmp_path_factory.mktemp("there")
-    (there / FOLDER).mkdir(parents=True)
-    (there / FOLDER / ".tmp-0123456789abcdef").write_bytes(b"half of the weigh")
-    await open_and_commit(in_a_directory(kept, there))
-    assert tree(there / FOLDER) == [".holdfast.json", "model"]
 
 
 async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
@@ -85,7 +59,7 @@ async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
     (kept.root / FOLDER / "nested" / "deep" / "more").write_bytes(b"more")
     uploader = Uploader(in_a_directory(kept, there), lambda message: None)
     await uploader.open()
-    await uploader.commit("t1", 0, FOLDER)
+    await uploader.commit(commit_of("t1", 0, FOLDER))
     (there / FOLDER / ".tmp-0123456789abcdef").write_bytes(b"a put that was killed")
     await uploader.publish(kept.grow(), 0)
     await uploader.remove([FOLDER])
@@ -102,7 +76,7 @@ async def test_a_fetched_checkpoint_has_its_empty_folders(kept: Kept) -> None:
     (kept.root / FOLDER / "empty" / "deep").mkdir(parents=True)
     uploader = Uploader(kept.settings(kept.memory), lambda message: None)
     await uploader.open()
-    await uploader.commit("t1", 0, FOLDER)
+    await uploader.commit(commit_of("t1", 0, FOLDER))
     before = tree(kept.root / FOLDER)
     await uploader.discard([FOLDER])
     await uploader.fetch(FOLDER)
@@ -118,7 +92,7 @@ async def test_each_file_of_a_checkpoint_that_is_fetched_is_progress(
     heard: list[Any] = []
     uploader = Uploader(kept.settings(kept.memory), rows(heard))
     await uploader.open()
-    await uploader.commit("t1", 0, FOLDER)
+    await uploader.commit(commit_of("t1", 0, FOLDER))
     await uploader.discard([FOLDER])
     monkeypatch.setattr(retry, "_MOVES_EVERY_S", 0.0)
     heard.clear()
@@ -138,7 +112,6 @@ async def test_whole_checkpoints_of_a_trial_are_found_newest_first(kept: Kept) -
         1: reached(2),
         2: reached(3),
         3: reached(4),
-        4: None,  # by an earlier version
         5: reached(6, "t2"),
         1_000_000: reached(7),
     }
@@ -146,7 +119,9 @@ async def test_whole_checkpoints_of_a_trial_are_found_newest_first(kept: Kept) -
         folder = f"trial/checkpoint_{number:06d}"
         (kept.root / folder).mkdir(exist_ok=True)
         (kept.root / folder / "model").write_bytes(b"weights")
-        await uploader.commit("t1", number, folder, progress=known)
+        await uploader.commit(
+            commit_of(known.trial_id, number, folder, known.iteration, known.time_total_s)
+        )
     kept.memory.objects["trial/checkpoint_000003/model"] = b"cut"
     del kept.memory.objects["trial/checkpoint_000000/.holdfast.json"]
     assert [to_row(one) for one in await uploader.find("t1", "trial", "checkpoint_000000")] == [
@@ -157,22 +132,6 @@ async def test_whole_checkpoints_of_a_trial_are_found_newest_first(kept: Kept) -
     found = await uploader.find("t1", "trial", "checkpoint_000002")
     assert [one.folder for one in found] == ["checkpoint_1000000", "checkpoint_000002"]
     assert await uploader.find("t1", "other", "checkpoint_000000") == []
-
-
-CHECKPOINT = FoundCheckpoint(
-    folder="checkpoint_000000", iteration=3, time_total_s=1.5, files=1, size_bytes=7
-)
-
-
-async def test_an_order_to_find_is_answered_with_what_is_there(
-    kept: Kept, keeping: Callable[[Store], Kept]
-) -> None:
-    keeping(kept.memory)
-    kept.desk.order("commit", "t1", 0, FOLDER, 3, 1.5, False)
-    await kept.desk.answer("committed")
-    kept.desk.order("find", "a ticket", "t1", "trial", "checkpoint_000000")
-    found = [to_fields(CHECKPOINT)]
-    assert await kept.desk.answer("found") == ["found", "a ticket", found]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +166,7 @@ async def test_a_download_that_fails_leaves_nothing_here(kept: Kept) -> None:
     store = FaultyStore(kept.memory, error=StorageRefused("get", "faulty", "injected refusal"))
     uploader = Uploader(kept.settings(store), lambda message: None)
     await uploader.open()
-    await uploader.commit("t1", 0, FOLDER)
+    await uploader.commit(commit_of("t1", 0, FOLDER))
     await uploader.discard([FOLDER])
     at = store.operations + 3  # after the listing and the manifest
     store.disturb(at=at, fault=Fault.FAIL)

@@ -212,14 +212,6 @@ def test_where_botocore_may_know_better_no_address_is_known(
     assert known_address(options, "bucket", environ) is None
 
 
-def test_the_certificates_of_the_environment_are_trusted() -> None:
-    _, options = parse_s3_uri("s3://a:s@bucket/x?endpoint_override=https://h")
-    environ = {"AWS_CONFIG_FILE": __file__, "AWS_CA_BUNDLE": "/mine"}
-    known = known_address(options, "bucket", environ)
-    assert known is not None
-    assert known.ca_bundle == "/mine"
-
-
 @pytest.mark.server
 @pytest.mark.parametrize("name", ["moto", "rclone"])
 def test_botocore_is_not_imported_where_it_is_not_needed(

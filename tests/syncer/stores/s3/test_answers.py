@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import crc32c
 import pytest
 
-from holdfast.syncer.errors import StorageRefused, StorageUnavailable
-from holdfast.syncer.stores.location import Location
+from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.stores.s3 import answers
 from holdfast.syncer.stores.s3.answers import (
     EndlessListing,
@@ -24,6 +23,7 @@ from holdfast.syncer.stores.s3.answers import (
 )
 from holdfast.syncer.stores.s3.http import Answer
 from holdfast.syncer.stores.store import ObjectInfo
+from tests.syncer.conftest import ScriptedS3
 
 MOMENT = "Fri, 27 Nov 2026 01:02:03 GMT"
 FIRST = (
@@ -112,14 +112,8 @@ def crc(body: bytes) -> str:
     return base64.b64encode(crc32c.crc32c(body).to_bytes(4, "big")).decode()
 
 
-class Scripted(Protocol):
-    requests: list[tuple[str, str]]
-
-    def location(self, respond: Callable[[str, str, str, bytes], Any]) -> Location: ...
-
-
 @pytest.mark.anyio
-async def test_listings_and_reads_say_what_the_server_says(scripted: Scripted) -> None:
+async def test_listings_and_reads_say_what_the_server_says(scripted: ScriptedS3) -> None:
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
         if method == "HEAD":
             return 200, {"Content-Length": "5", "ETag": '"e"', "Last-Modified": MOMENT}, b""
@@ -136,7 +130,7 @@ async def test_listings_and_reads_say_what_the_server_says(scripted: Scripted) -
 
 
 @pytest.mark.anyio
-async def test_an_object_is_missing_only_if_the_server_says_so(scripted: Scripted) -> None:
+async def test_an_object_is_missing_only_if_the_server_says_so(scripted: ScriptedS3) -> None:
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
         if method == "PUT":
             return 200, {"ETag": '"e"', "x-amz-checksum-crc32c": crc(body)}, b""
@@ -272,21 +266,3 @@ async def test_pages_follow_each_other_also_empty_ones() -> None:
     found = await listed(server)
     assert found == ["a10", "a20", "a30", "a40"]
     assert server.asked[:2] == [{}, {"continuation-token": "t1"}]
-
-
-ENDLESS = b"""<ListBucketResult><IsTruncated>true</IsTruncated><KeyCount>1</KeyCount>
-<NextContinuationToken>again</NextContinuationToken>
-<Contents><Key>x/a</Key><Size>1</Size><ETag>"e"</ETag></Contents></ListBucketResult>"""
-
-
-@pytest.mark.anyio
-async def test_a_server_that_always_says_there_is_more_is_an_error_at_once(scripted: Any) -> None:
-    store = scripted.location(lambda *_: (200, {}, ENDLESS)).open_store()
-    try:
-        with pytest.raises(
-            StorageRefused, match=r"list s3://bucket/x/: it repeats a continuation token"
-        ):
-            await store.list()
-    finally:
-        await store.close()
-    assert len(scripted.requests) == 4

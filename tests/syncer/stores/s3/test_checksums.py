@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import crc32c
 import pytest
@@ -22,17 +22,12 @@ from holdfast.syncer.stores.store import Store
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Aim, Ill, Some
 from tests.rig.storage.s3_server import S3Server, has_seaweed, open_client, seaweed_server
+from tests.syncer.conftest import ScriptedS3
 
 pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
 PART = 8 * MIB
-
-
-class Scripted(Protocol):
-    requests: list[tuple[str, str]]
-
-    def location(self, respond: Callable[[str, str, str, bytes], Any]) -> Location: ...
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +102,7 @@ def refusing(status: int, code: str) -> Callable[[str, bytes], Any]:
     ],
 )
 async def test_a_body_goes_with_its_crc_unless_the_server_does_not_know_it(
-    scripted: Scripted, answer: Callable[[str, bytes], Any], sums: list[str]
+    scripted: ScriptedS3, answer: Callable[[str, bytes], Any], sums: list[str]
 ) -> None:
     server = Server(answer)
     store = scripted.location(server).open_store()
@@ -119,7 +114,7 @@ async def test_a_body_goes_with_its_crc_unless_the_server_does_not_know_it(
 
 
 async def test_an_answer_with_another_crc_is_an_error_and_the_body_is_sent_again(
-    scripted: Scripted,
+    scripted: ScriptedS3,
 ) -> None:
     arrived = iter([b"bytes", b"bytez", b"bytes"])
     store = scripted.location(lambda *_: knows_crc("", next(arrived))).open_store()
@@ -131,7 +126,7 @@ async def test_an_answer_with_another_crc_is_an_error_and_the_body_is_sent_again
 
 
 async def test_a_server_that_knows_no_part_with_a_crc_gets_the_file_without(
-    scripted: Scripted, big: Path
+    scripted: ScriptedS3, big: Path
 ) -> None:
     created: list[bool] = []
 
@@ -156,7 +151,7 @@ async def test_a_server_that_knows_no_part_with_a_crc_gets_the_file_without(
 
 @pytest.mark.parametrize("spoils", ["nothing", "the parts", "the completion"])
 async def test_parts_are_proven_by_etags_that_the_server_computes_itself(
-    scripted: Scripted, big: Path, spoils: str
+    scripted: ScriptedS3, big: Path, spoils: str
 ) -> None:
     """Parts whose ETags are others go again, with their MD5. Only a completion that does not name
     the ETag of the parts is followed by a look at the object."""

@@ -10,7 +10,6 @@ import pyarrow.fs
 import pytest
 
 from holdfast import tune
-from holdfast.cli import main
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.stores.location import Location
 
@@ -53,34 +52,6 @@ def test_fit_says_so_before_trial_1(
     check_line(str(told.value))
     assert str(told.value).startswith(f"cannot write to {BUCKET}/x: ")
     assert not (tmp_path / "started").exists()
-
-
-@pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("ls",),
-        ("show",),
-        ("best",),
-        ("resume",),
-        ("export",),
-        ("doctor", "verify"),
-    ],
-)
-def test_the_command_says_so_in_one_line(
-    capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
-) -> None:
-    assert main([*command, BUCKET]) != 0
-    out, err = capsys.readouterr()
-    check_line(out + err)
-
-
-@pytest.mark.usefixtures("bare")
-def test_the_check_of_a_storage_says_so_in_its_report(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "preflight", BUCKET]) == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "write failed" in told
-    assert all(words in told for words in (*LACKING.split(". "), *NEEDED))
 
 
 @pytest.mark.usefixtures("bare")

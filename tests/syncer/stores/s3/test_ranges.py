@@ -7,14 +7,12 @@ import errno
 import hashlib
 import os
 import re
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
-import uvloop
 
 from holdfast.syncer.errors import StorageError, StorageUnavailable
 from holdfast.syncer.files.durable import new_file
@@ -26,18 +24,13 @@ from holdfast.syncer.stores.store import ObjectInfo, Store
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Some
 from tests.rig.storage.s3_server import S3Server
+from tests.syncer.conftest import ScriptedS3
 
 pytestmark = pytest.mark.anyio
 
 SIZE = 4500
 OLD, NEW = os.urandom(SIZE), os.urandom(SIZE)
 EACH = 1000
-
-
-class Scripted(Protocol):
-    requests: list[tuple[str, str]]
-
-    def location(self, respond: Callable[[str, str, str, bytes], Any]) -> Location: ...
 
 
 class Ranged:
@@ -79,7 +72,7 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def opened(scripted: Scripted) -> Any:
+async def opened(scripted: ScriptedS3) -> Any:
     """Opens the store of a server."""
     stores: list[Store] = []
 
@@ -112,14 +105,6 @@ async def test_an_object_arrives_in_ranges_of_the_first_ones_etag_and_is_hashed(
     assert (tmp_path / "new").read_bytes() == OLD
     assert sorted(server.asked) == RANGES
     assert server.conditions == [None, *['"old"'] * 4]
-
-
-async def test_its_size_need_not_be_known(opened: Any, tmp_path: Path) -> None:
-    server = Ranged()
-    store = await opened(server)
-    assert await store.get("key", tmp_path / "new") == SIZE
-    assert (tmp_path / "new").read_bytes() == OLD
-    assert sorted(server.asked) == RANGES
 
 
 @pytest.mark.parametrize("size", [0, 1, EACH])
@@ -260,20 +245,6 @@ async def test_another_range_than_the_one_asked_for_is_not_written(
         assert os.listdir(tmp_path) == []
 
 
-async def test_a_size_that_no_disk_has_is_an_error_soon(opened: Any, tmp_path: Path) -> None:
-    server = Ranged()
-
-    def disturb(start: int, end: int, answer: Any) -> Any:
-        status, headers, body = answer
-        return status, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{10**18}"}, body
-
-    server.disturb = disturb
-    store = await opened(server)
-    with pytest.raises(StorageUnavailable):
-        await store.get("key", tmp_path / "new")
-    assert os.listdir(tmp_path) == []
-
-
 async def test_a_range_with_more_bytes_than_asked_for_is_refused(
     opened: Any, tmp_path: Path
 ) -> None:
@@ -399,13 +370,6 @@ async def test_of_a_real_server_only_what_broke_off_comes_again(
         proxy.close()
 
 
-class Deaf(asyncio.Transport):
-    """A connection on which nothing is sent."""
-
-    def write(self, data: object) -> None:
-        pass
-
-
 class Taken:
     """A sink."""
 
@@ -479,57 +443,25 @@ def ranged(descriptor: int, s3: Any, slots: int = 2) -> tuple[ranges.RangedDownl
     return made, free
 
 
-def test_an_answer_that_comes_with_the_deadline_is_no_fault_of_the_program(
+async def test_the_time_in_which_other_downloads_have_all_the_slots_does_not_count(
     descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after Ctrl-Z: one turn of the loop finds both. The uploader's loop is uvloop's."""
-    monkeypatch.setattr(ranges, "_ANSWER_S", 0.01)
-    s3 = Answering()
-
-    async def perform() -> None:
-        read, write = os.pipe()
-        loop = asyncio.get_running_loop()
-        s3.news = read
-        loop.add_reader(read, s3.arrive)
-        download, _ = ranged(descriptor, s3)
-        fetching = asyncio.create_task(download.perform(None, "sha256"))
-        try:
-            await s3.asked.wait()
-            os.write(write, b"x")
-            hold_up(0.05)
-            await fetching
-        finally:
-            loop.remove_reader(read)
-            os.close(read)
-            os.close(write)
-
-    with pytest.raises(StorageUnavailable, match="within the deadline"):
-        uvloop.run(perform())
-
-
-def hold_up(seconds: float) -> None:
-    time.sleep(seconds)
-
-
-@pytest.mark.parametrize("size", [EACH, SIZE])
-async def test_the_time_in_which_other_downloads_have_all_the_slots_does_not_count(
-    descriptor: int, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
     """A small file of a checkpoint waits for the ranges of the large ones."""
-    monkeypatch.setattr(ranges, "allowance_s", lambda size: 1.0)
+    monkeypatch.setattr(ranges, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(ranges, "allowance_s", lambda size: 0.5)
     download, slots = ranged(descriptor, Whole(), slots=1)
     await slots.acquire()
-    fetching = asyncio.create_task(download.perform(size, "sha256"))
-    done, _ = await asyncio.wait([fetching], timeout=1.2)
+    fetching = asyncio.create_task(download.perform(EACH, "sha256"))
+    done, _ = await asyncio.wait([fetching], timeout=0.7)
     assert not done
     slots.release()
-    assert await fetching == (size, sha256(OLD[:size]))
+    assert await fetching == (EACH, sha256(OLD[:EACH]))
 
 
 async def test_a_download_that_asks_and_gets_nothing_ends_at_its_deadline(
     descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "allowance_s", lambda size: 0.01)
+    monkeypatch.setattr(ranges, "_ANSWER_S", 0.01)
     download, _ = ranged(descriptor, Answering(), slots=1)
     with pytest.raises(StorageUnavailable, match="within the deadline"):
         await download.perform(SIZE)
@@ -568,21 +500,6 @@ async def test_a_body_in_chunks_reaches_its_sink_and_the_connection_serves_again
             answer = await lines.ask("GET", "/x", {}, b"", deadline_s=30, sink=sink)
             assert (answer.status, sink.content, bytes(answer.body)) == (200, b"abcde", b"")
             assert lines.waiting == 1
-
-
-async def test_a_body_that_is_longer_than_announced_breaks_the_connection() -> None:
-    buffer = memoryview(bytearray(100))
-    line = http._Connection(set(), buffer)
-    line.connection_made(Deaf())
-    sink = Taken()
-    asking = asyncio.create_task(line.ask(b"", b"", sink=sink))
-    await asyncio.sleep(0)
-    for piece in (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab", b"cdefg"):
-        buffer[: len(piece)] = piece
-        line.buffer_updated(len(piece))
-    with pytest.raises(ConnectionError, match="longer than it says"):
-        await asking
-    assert (sink.content, line.is_open) == (b"ab", False)
 
 
 async def test_the_deadline_restarts_as_long_as_bytes_arrive(
