@@ -270,16 +270,15 @@ class _Upload:
 
 async def _commit(uploader: Uploader, of_trial: list[examination.NamedCheckpoint]) -> None:
     """Commit the checkpoints of one trial in order, because each may supersede earlier ones."""
-    for checkpoint in of_trial:
-        record, trial_id = checkpoint.record, checkpoint.trial.trial_id
+    for named in of_trial:
         await uploader.commit(
             Commit(
-                trial=trial_id,
-                index=record.index,
-                folder=checkpoint.folder,
-                iteration=record.iteration,
-                time_total_s=record.time_total_s,
-                stays_here=record.stays_here,
+                trial=named.trial.trial_id,
+                index=named.record.index,
+                folder=named.folder,
+                iteration=named.record.iteration,
+                time_total_s=named.record.time_total_s,
+                stays_here=named.record.stays_here,
             )
         )
 
