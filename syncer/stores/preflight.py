@@ -12,7 +12,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -310,21 +310,44 @@ async def preflight(
     operations succeeds within `deadline_s`. Raises StorageError: `operation` is the one that
     failed, and `where` is `public_name`.
     """
-    check = _Preflight(store, f"{_FOLDER}/{owner}" if owner else _FOLDER, is_alone=bool(owner))
-    loop = asyncio.get_running_loop()
+    folder = f"{_FOLDER}/{owner}" if owner else _FOLDER
+    key, written, tried = f"{folder}/{unique()}", unique().encode(), "write to"
     try:
-        async with asyncio.timeout(deadline_s) as deadline:
-            async for _ in check.answers():
-                deadline.reschedule(loop.time() + deadline_s)
+        await asyncio.wait_for(store.put(key, written), deadline_s)
+        tried = "read from"
+        if await asyncio.wait_for(store.read(key), deadline_s) != written:
+            raise StorageUnavailable("read", key, "it does not return the written bytes")
+        tried = "list"
+        listed = await asyncio.wait_for(store.list(_FOLDER, leftovers=True), deadline_s)
+        ours = next((entry for entry in listed if entry.key == key), None)
+        if ours is None:
+            raise StorageUnavailable("list", key, "the listing lacks the written object")
+        tried = "delete from"
+        await asyncio.wait_for(store.delete([key]), deadline_s)
     except TimeoutError as error:
         cause = f"no answer within {deadline_s:g} s"
-        raise StorageUnavailable(check.tried, public_name, cause, _UNREACHABLE) from error
+        raise StorageUnavailable(tried, public_name, cause, _UNREACHABLE) from error
     except StorageError as error:
-        await check.clean_up()
-        told = error.during(check.tried, public_name)
+        if tried != "write to":
+            with suppress(StorageError, TimeoutError):  # the first failure is reported
+                await asyncio.wait_for(store.delete([key]), _CLEANUP_S)
+        told = error.during(tried, public_name)
         unreachable = isinstance(told, StorageUnavailable)
         told.advice = told.advice or (_UNREACHABLE if unreachable else _UNUSABLE)
         raise told from error
+    if abandoned := _abandoned(listed, ours, f"{folder}/" if owner else None):
+        with suppress(StorageError, TimeoutError):  # they may be another user's, and do no harm
+            await asyncio.wait_for(store.delete(abandoned), deadline_s)
+
+
+def _abandoned(listed: Sequence[ObjectInfo], ours: ObjectInfo, own: str | None) -> list[str]:
+    """The keys of abandoned probes: old ones, and all in the folder `own`."""
+    others = [entry for entry in listed if entry.key != ours.key]
+    found = {entry.key for entry in others if own is not None and entry.key.startswith(own)}
+    if ours.modified is not None:
+        long_ago = ours.modified - _ABANDONED_S
+        found |= {entry.key for entry in others if (entry.modified or long_ago) < long_ago}
+    return sorted(found)
 
 
 def when_ready(
@@ -346,54 +369,3 @@ def when_ready(
                 )
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
-class _Preflight:
-    """The four operations; `tried` is the current one."""
-
-    def __init__(self, store: Store, folder: str, *, is_alone: bool) -> None:
-        self._store = store
-        self._folder = folder
-        self._key = f"{folder}/{unique()}"
-        self._is_alone = is_alone
-        self.tried = "write to"
-
-    async def answers(self) -> AsyncIterator[None]:
-        """Perform the operations; yields after each."""
-        written = unique().encode()
-        await self._store.put(self._key, written)
-        yield
-        self.tried = "read from"
-        if await self._store.read(self._key) != written:
-            raise StorageUnavailable("read", self._key, "it does not return the written bytes")
-        yield
-        self.tried = "list"
-        listed = await self._store.list(_FOLDER, leftovers=True)
-        ours = next((entry for entry in listed if entry.key == self._key), None)
-        if ours is None:
-            raise StorageUnavailable("list", self._key, "the listing lacks the written object")
-        yield
-        self.tried = "delete from"
-        await self._store.delete([self._key])
-        yield
-        if abandoned := self._abandoned(listed, ours):
-            with suppress(StorageError):  # they may be another user's, and do no harm
-                await self._store.delete(abandoned)
-
-    async def clean_up(self) -> None:
-        """Delete the object that was written before the failure, if possible."""
-        if self.tried == "write to":
-            return
-        with suppress(StorageError, TimeoutError):  # the first failure is reported
-            async with asyncio.timeout(_CLEANUP_S):
-                await self._store.delete([self._key])
-
-    def _abandoned(self, listed: Sequence[ObjectInfo], ours: ObjectInfo) -> list[str]:
-        """The keys of abandoned probes."""
-        others = [entry for entry in listed if entry.key != ours.key]
-        owned = [entry.key for entry in others if entry.key.startswith(f"{self._folder}/")]
-        if ours.modified is None:
-            return owned if self._is_alone else []
-        long_ago = ours.modified - _ABANDONED_S
-        old = [entry.key for entry in others if (entry.modified or long_ago) < long_ago]
-        return sorted({*old, *owned}) if self._is_alone else old

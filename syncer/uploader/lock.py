@@ -20,11 +20,12 @@ import time
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Self
 
 from holdfast.dataclass import dataclass
 from holdfast.forked import close_in_children
-from holdfast.syncer.checkpoint.reading import HAS_NODES, LOCK_WORKERS
+from holdfast.schema import Between, decode
+from holdfast.syncer.checkpoint.reading import LOCK_WORKERS
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.files.durable import opened
 from holdfast.syncer.files.tree import is_at, regular_descriptor
@@ -43,11 +44,11 @@ class Holder:
     lock, are seconds since 1970, 0 if not known. `has_nodes`: nodes of its cluster upload to the
     experiment's folder."""
 
-    pid: int = 0
+    pid: Annotated[int, Between(0, 1 << 31)] = 0
     host: str = ""
     command: str = ""
-    started: float = 0.0
-    since: float = 0.0
+    started: Annotated[float, Between(0, 1e11)] = 0.0
+    since: Annotated[float, Between(0, 1e11)] = 0.0
     has_nodes: bool = False
 
     @classmethod
@@ -67,19 +68,10 @@ class Holder:
     def read(cls, descriptor: int) -> Self:
         """The holder in the lock file; an empty one if the content is not valid."""
         try:
-            found = json.loads(os.pread(descriptor, _LARGEST, 0) or b"{}")
+            holder: Self = decode(cls, json.loads(os.pread(descriptor, _LARGEST, 0) or b"{}"))
         except (ValueError, RecursionError):
             return cls()
-        if not isinstance(found, dict):
-            return cls()
-        return cls(
-            pid=_number(found.get("pid"), int, most=1 << 31),
-            host=_text(found.get("host")),
-            command=_text(found.get("command")),
-            started=_number(found.get("started"), float, most=1e11),
-            since=_number(found.get("since"), float, most=1e11),
-            has_nodes=found.get(HAS_NODES) is True,
-        )
+        return holder
 
     def to_bytes(self) -> bytes:
         return json.dumps({one.name: getattr(self, one.name) for one in fields(self)}).encode()
@@ -94,9 +86,9 @@ class Holder:
         return not (self.started and now) or abs(now - self.started) < _TOLERANCE_S
 
     def __str__(self) -> str:
-        facts = [self.command] if self.command else []
+        facts = [_command([self.command])] if self.command else []
         facts += [f"since {_moment(self.since)}"] if self.since else []
-        told = f"process {self.pid or '?'} on {self.host or '?'}"
+        told = f"process {self.pid or '?'} on {_command([self.host]) or '?'}"
         return f"{told} ({', '.join(facts)})" if facts else told
 
 
@@ -209,15 +201,6 @@ def _moment(seconds: float) -> str:
 def _command(words: list[str]) -> str:
     text = "".join(c if c.isprintable() else "?" for c in " ".join(words))
     return text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND]}..."
-
-
-def _text(value: Any) -> str:
-    return _command([value]) if isinstance(value, str) else ""
-
-
-def _number(value: Any, kind: type, *, most: float) -> Any:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return kind(value) if is_number and 0 <= value <= most else kind(0)
 
 
 def _start_time(pid: int) -> float:

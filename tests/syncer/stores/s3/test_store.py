@@ -122,10 +122,14 @@ async def test_create_only_holds_for_large_files(moto: S3Server, big: Path) -> N
 
 
 @pytest.mark.server
-async def test_a_server_that_ignores_conditions_is_found_out(rclone: S3Server) -> None:
-    store = Location.resolve(rclone.uri("bucket/conditions"), None, {}).open_store()
+@pytest.mark.parametrize(("server_name", "decides"), [("moto", True), ("rclone", False)])
+async def test_a_server_that_ignores_conditions_is_found_out(
+    server_name: str, decides: bool, request: pytest.FixtureRequest
+) -> None:
+    server: S3Server = request.getfixturevalue(server_name)
+    store = Location.resolve(server.uri("bucket/conditions"), None, {}).open_store()
     await store.put("x", b"1", create_only=True)
-    assert store.conditional_puts is False
+    assert store.conditional_puts is decides
     assert [entry.key for entry in await store.list()] == ["x"]
     await store.close()
 
