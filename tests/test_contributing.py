@@ -106,7 +106,7 @@ def checkout(tmp_path: Path) -> Path:
     described = '    "lines": "holdfast.air.integrations.lines",\n'
     edit(copy / "src/holdfast/described.py", "str]] = {\n", after=described)
     stores = copy / "syncer/stores/location.py"
-    edit(stores, "        return store_over(", before=indent(opened, "        "))
+    edit(stores, "        return ArrowStore(", before=indent(opened, "        "))
     nodes = copy / "experiment" / "nodes"
     edit(nodes / "cluster_config.py", "Cluster = Local | ", before=f"{settings}\n\n")
     edit(nodes / "cluster_config.py", "Slurm | Dask | Ray\n", before="Containers | ")

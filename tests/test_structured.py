@@ -62,10 +62,10 @@ ENDLESS = {
     ("src/holdfast/web/frame.py", "live"): "in a daemon thread, as long as the page is served",
     ("src/holdfast/web/server.py", "_end"): "a server lasts until someone ends it",
     ("syncer/stores/owned_store.py", "close"): "of a task that was cancelled",
-    ("syncer/stores/s3/client.py", "take"): "requests that hold memory have one each",
+    ("syncer/stores/s3/upload.py", "lent"): "requests that hold memory have one each",
     ("syncer/stores/s3/http.py", "close"): "of connections that were cut",
-    ("syncer/stores/s3/ranges.py", "fetch_others"): "the download has a deadline",
-    ("syncer/stores/s3/ranges.py", "_hash_along"): "the download has a deadline",
+    ("syncer/stores/s3/ranges.py", "fetch_others"): "each range has a deadline",
+    ("syncer/stores/s3/ranges.py", "_hash_along"): "each range has a deadline",
     ("syncer/uploader/process.py", "_after"): "each order has the storage's deadline",
 }
 

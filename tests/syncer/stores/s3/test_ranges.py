@@ -190,9 +190,11 @@ async def test_a_shorter_object_leaves_nothing_of_the_longer_one(
     server = Ranged()
 
     def disturb(start: int, end: int, answer: Any) -> Any:
+        if start != 4000:
+            return answer
         server.disturb = lambda start, end, answer: answer
         server.content, server.etag = NEW[:1500], '"new"'
-        return answer
+        return broken_off((*answer[:2], answer[2] * 2))
 
     server.disturb = disturb
     store = await opened(server)
