@@ -14,9 +14,14 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder.settings import SHARE
-from holdfast.experiment.machine.fair_share import CapacityShare, total_of
-from holdfast.experiment.machine.machine_share import MachineShare
-from holdfast.experiment.machine.members import FOLDER, MachineFolder, Member, Membership
+from holdfast.experiment.machine.fair_share import CapacityShare, Member, total_of
+from holdfast.experiment.machine.machine_share import (
+    FOLDER,
+    MachineFolder,
+    MachineShare,
+    Membership,
+    member_here,
+)
 from holdfast.experiment.workers.shared_capacity import shared
 from holdfast.names import printable
 from holdfast.runtime.fleet.facts import detect_total
@@ -39,7 +44,7 @@ def crowding(own: Member, others: Sequence[Member], found: Mapping[str, float]) 
     if not outside:
         return ""
     everybody = [own, *others]
-    total = total_of([one.sharer(str(number)) for number, one in enumerate(everybody)])
+    total = total_of(everybody)
     for key, amount in total.items():
         used = sum(one.uses.get(key, 0) for one in everybody)
         if used > amount:
@@ -129,10 +134,10 @@ _has_warned = threading.Event()
 def _look_around(folder: MachineFolder, member: Member, tell: Tell) -> None:
     try:
         with folder.changing():
-            seen = folder.seen()
+            members = folder.members()
     except (OSError, InvalidConfig):
         return
-    others = [one.member for one in seen if one.member.pid != member.pid]
+    others = [one for one in members.values() if one.pid != member.pid]
     if not others or _has_warned.is_set():
         return
     found = {key: amount for key, amount in detect_total().items() if key in ("CPU", "GPU")}
@@ -153,6 +158,6 @@ def _member(plan: RunPlan, *, shares: bool) -> Member:
         most = min((limit for limit in (spec.max_concurrent, left) if limit), default=_MANY)
         fit = Capacity(host.total).room(wanted, most)
         uses = {key: min(amount * fit, host.total.get(key, 0)) for key, amount in wanted.items()}
-    return Member.here(
+    return member_here(
         plan.layout.root.name, shares=shares, total=host.total, uses=uses, gpus=host.gpu_names
     )

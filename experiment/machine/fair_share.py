@@ -12,11 +12,12 @@ what is its own in it. So no process decides for others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Protocol
 
 from holdfast.dataclass import dataclass
+from holdfast.names import printable
 from holdfast.scheduler.capacity import units
 from holdfast.schema import Between, Count
 from holdfast.trial.resources import Allocation, Amounts
@@ -68,6 +69,7 @@ class CapacityShare(Protocol):
         ...
 
 
+FORMAT = 1
 _WHOLE = units(1)
 Monotonic = Annotated[float, Between(0, 1e15)]
 
@@ -90,15 +92,28 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharer:
-    """One experiment: what it knows the machine to have, what it holds, and what it waits for,
-    the oldest first."""
+class Member:
+    """An experiment, as it describes itself to the others. `total` is what it knows the machine
+    to have, `uses` the most that it takes at once. `waits` are its requests, the oldest first."""
 
-    name: str
+    format: Count = FORMAT
+    pid: Count
+    command: str
+    experiment: str
+    shares: bool
     total: Amounts
+    uses: Amounts
     gpus: Sequence[str] = ()
     holds: Sequence[Claim] = ()
     waits: Sequence[Wish] = ()
+
+    def __str__(self) -> str:
+        named = f"experiment {self.experiment}" if self.experiment else ""
+        facts = ", ".join(filter(None, (self.command, named)))
+        return printable(f"process {self.pid} ({facts})")
+
+
+Members = Mapping[str, Member]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,51 +125,50 @@ class Due:
     claim: Claim
 
 
-def due(sharers: Sequence[Sharer]) -> list[Due]:
+def due(members: Members) -> list[Due]:
     """All requests that may be taken now, in order."""
     found: list[Due] = []
-    now = list(sharers)
+    now = dict(members)
     while (one := _next(now)) is not None:
         found.append(one)
-        now = [_granted(each, one) if each.name == one.name else each for each in now]
+        now[one.name] = _granted(now[one.name], one)
     return found
 
 
-def yields(sharers: Sequence[Sharer], name: str) -> bool:
-    """Whether this experiment should give back what a trial of it held, although it could keep it
+def yields(members: Members, name: str) -> bool:
+    """True if this experiment should give back what a trial of it held, although it could keep it
     for its next trial: another one waits in vain that has nothing, or would still have less."""
-    total = total_of(sharers)
-    mine = next(share(one, total) for one in sharers if one.name == name)
-    taken = {one.name for one in due(sharers)}
-    for other in sharers:
-        if other.name == name or not other.waits or other.name in taken:
+    total = total_of(members.values())
+    mine = share(members[name], total)
+    served = {one.name for one in due(members)}
+    for other, its in members.items():
+        if other == name or not its.waits or other in served:
             continue
-        theirs = share(other, total)
-        wish = Claim(amounts=other.waits[0].amounts)
-        if theirs == 0 or share(replace(other, holds=[*other.holds, wish]), total) < mine:
+        wish = Claim(amounts=its.waits[0].amounts)
+        then = replace(its, holds=[*its.holds, wish])
+        if share(its, total) == 0 or share(then, total) < mine:
             return True
     return False
 
 
-def has_room(sharers: Sequence[Sharer], name: str, amounts: Mapping[str, float]) -> bool:
+def has_room(members: Members, name: str, amounts: Mapping[str, float]) -> bool:
     """True if the experiment could take this now, and nobody waits."""
-    own = next(one for one in sharers if one.name == name)
-    nobody_waits = not any(one.waits for one in sharers)
-    return nobody_waits and _Free(sharers).claim(own, amounts) is not None
+    nobody_waits = not any(one.waits for one in members.values())
+    return nobody_waits and _Free(members.values()).claim(members[name], amounts) is not None
 
 
-def total_of(sharers: Sequence[Sharer]) -> dict[str, float]:
+def total_of(members: Iterable[Member]) -> dict[str, float]:
     """What the machine has: the most that any of them knows."""
     total: dict[str, float] = {}
-    for one in sharers:
+    gpus: set[str] = set()
+    for one in members:
+        gpus.update(one.gpus)
         for key, amount in one.total.items():
             total[key] = max(amount, total.get(key, 0))
-    if gpus := {gpu for one in sharers for gpu in one.gpus}:
-        total["GPU"] = float(len(gpus))
-    return total
+    return {**total, "GPU": float(len(gpus))} if gpus else total
 
 
-def share(one: Sharer, total: Mapping[str, float]) -> float:
+def share(one: Member, total: Mapping[str, float]) -> float:
     """The largest part of any resource that it holds."""
     held: dict[str, int] = {}
     for claim in one.holds:
@@ -164,22 +178,24 @@ def share(one: Sharer, total: Mapping[str, float]) -> float:
     return max(parts, default=0.0)
 
 
-def _next(sharers: Sequence[Sharer]) -> Due | None:
-    total, free = total_of(sharers), _Free(sharers)
-    for one in sorted(sharers, key=lambda one: _turn(one, total)):
-        for wish in one.waits[:1]:
-            claim = free.claim(one, wish.amounts)
-            if claim is not None:
-                return Due(name=one.name, number=wish.number, claim=claim)
-            free.keep_for(one, wish.amounts)
+def _next(members: Members) -> Due | None:
+    total, free = total_of(members.values()), _Free(members.values())
+    waiting = [name for name, one in members.items() if one.waits]
+    for name in sorted(waiting, key=lambda name: _turn(name, members[name], total)):
+        one = members[name]
+        wish = one.waits[0]
+        claim = free.claim(one, wish.amounts)
+        if claim is not None:
+            return Due(name=name, number=wish.number, claim=claim)
+        free.keep_for(one, wish.amounts)
     return None
 
 
-def _turn(one: Sharer, total: Mapping[str, float]) -> tuple[float, float, str]:
-    return share(one, total), one.waits[0].since if one.waits else 0.0, one.name
+def _turn(name: str, one: Member, total: Mapping[str, float]) -> tuple[float, float, str]:
+    return share(one, total), one.waits[0].since, name
 
 
-def _granted(one: Sharer, due: Due) -> Sharer:
+def _granted(one: Member, due: Due) -> Member:
     waits = [wish for wish in one.waits if wish.number != due.number]
     return replace(one, holds=[*one.holds, due.claim], waits=waits)
 
@@ -187,15 +203,15 @@ def _granted(one: Sharer, due: Due) -> Sharer:
 class _Free:
     """What nobody holds."""
 
-    def __init__(self, sharers: Sequence[Sharer]) -> None:
-        total = total_of(sharers)
+    def __init__(self, members: Collection[Member]) -> None:
+        total = total_of(members)
         self._amounts = {k: units(amount) for k, amount in total.items() if k != "GPU"}
-        self._gpus = {gpu: _WHOLE for one in sharers for gpu in one.gpus}
-        for one in sharers:
+        self._gpus = {gpu: _WHOLE for one in members for gpu in one.gpus}
+        for one in members:
             for claim in one.holds:
                 self._take(claim)
 
-    def claim(self, one: Sharer, amounts: Mapping[str, float]) -> Claim | None:
+    def claim(self, one: Member, amounts: Mapping[str, float]) -> Claim | None:
         """The claim that serves this request; None if it does not fit."""
         for key, amount in _others(amounts):
             if amount > self._amounts.get(key, 0):
@@ -203,7 +219,7 @@ class _Free:
         gpus = self._pick(one.gpus, units(amounts.get("GPU", 0)))
         return None if gpus is None else Claim(amounts=dict(amounts), gpus=gpus)
 
-    def keep_for(self, one: Sharer, amounts: Mapping[str, float]) -> None:
+    def keep_for(self, one: Member, amounts: Mapping[str, float]) -> None:
         """Let nobody else have what this request will need."""
         for key, amount in _others(amounts):
             self._amounts[key] = max(0, self._amounts.get(key, 0) - amount)

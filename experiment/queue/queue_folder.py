@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.machine.members import is_locked
+from holdfast.experiment.machine.machine_share import is_locked
 from holdfast.schema import Count, Moment, UnreadableRecord, decode, to_fields
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.stores.store import parse_table, read_small

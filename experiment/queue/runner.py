@@ -18,8 +18,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.machine.machine_share import MachineShare
-from holdfast.experiment.machine.members import MachineFolder, Member
+from holdfast.experiment.machine.machine_share import MachineFolder, MachineShare, member_here
 from holdfast.experiment.queue.guard import Order
 from holdfast.experiment.queue.job_experiments import JOB
 from holdfast.experiment.queue.queue_folder import (
@@ -146,7 +145,7 @@ class JobProcess:
     def _ask(self) -> None:
         total = detect_total()
         wanted = {key: amount for key, amount in self.job.holds.items() if amount}
-        member = Member.here(
+        member = member_here(
             f"job {self.job.id} of the queue",
             shares=True,
             total=total,

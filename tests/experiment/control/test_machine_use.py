@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.control import machine_use
-from holdfast.experiment.machine.members import Member
+from holdfast.experiment.machine.fair_share import Member
 
 
 class Folder:
@@ -17,8 +17,8 @@ class Folder:
     def changing(self) -> Any:
         return threading.Lock()
 
-    def seen(self) -> list[Any]:
-        return [type("Seen", (), {"member": _member(pid)})() for pid in (1, 2)]
+    def members(self) -> dict[str, Member]:
+        return {f"e{pid}": _member(pid) for pid in (1, 2)}
 
 
 def _member(pid: int) -> Member:

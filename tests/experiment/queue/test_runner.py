@@ -16,8 +16,7 @@ import pytest
 
 import holdfast.__main__
 from holdfast.cli import main
-from holdfast.experiment.machine.machine_share import MachineShare
-from holdfast.experiment.machine.members import MachineFolder, Member
+from holdfast.experiment.machine.machine_share import MachineFolder, MachineShare, member_here
 from holdfast.experiment.queue.queue_folder import STDOUT, Job, QueueFolder, State
 from holdfast.experiment.queue.runner import Happened, QueueRunner
 from holdfast.trial.resources import Allocation
@@ -142,7 +141,7 @@ def test_a_job_with_cpus_of_its_own_waits_for_them_and_sees_no_more(
         "holdfast.experiment.queue.runner.detect_total", lambda: {"CPU": 2.0, "GPU": 2.0}
     )
     holding = {"CPU": 1.0, "GPU": 1.0}
-    member = Member.here("e", shares=True, total={"CPU": 2, "GPU": 2}, uses={}, gpus=["0", "1"])
+    member = member_here("e", shares=True, total={"CPU": 2, "GPU": 2}, uses={}, gpus=["0", "1"])
     granted, waits = threading.Event(), threading.Event()
     held: list[Allocation] = []
 
