@@ -38,7 +38,8 @@ from holdfast.trial.config import SAID, ResumeConfig, ResumeType, TuneConfig, ch
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.metrics import has_metric, names_text, near_text
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.search_space.description import changes, describe
+from holdfast.trial.search_space.description import changes as space_changes
+from holdfast.trial.search_space.description import describe
 from holdfast.trial.stoppers import (
     bounds_of,
     is_asked,
@@ -158,13 +159,13 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The caller's changes. None leaves a setting as it was; an infinite `time_budget_s` removes
-    the budget.
+class Changes:
+    """The settings that the caller of a restore gives. None leaves one as it was; an infinite
+    `time_budget_s` removes the budget.
 
     `settings` maps names of SETTINGS to new values. `is_sure`: a user's own stopper counts as a
-    new one even if it has the name of the former, because only the name is known. Raises
-    InvalidConfig for invalid values.
+    new one even if it has the name of the former, because only the name is known. `before` is the
+    experiment's spec, with which they are compared. Raises InvalidConfig for invalid values.
     """
 
     num_samples: int | None = None
@@ -173,6 +174,7 @@ class Wanted:
     time_budget_s: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     is_sure: bool = False
+    before: ExperimentSpec | None = None
 
     def __post_init__(self) -> None:
         if self.num_samples is not None:
@@ -180,34 +182,38 @@ class Wanted:
         TuneConfig(time_budget_s=self.time_budget_s)
         check_stop(self.stop)
 
-    def only_changes(self, spec: ExperimentSpec) -> Wanted:
-        """Leave out what already is as wanted."""
+    def of(self, spec: ExperimentSpec) -> Changes:
+        """Those that change something in an experiment with this spec."""
         samples, stop, space = self.num_samples, self.stop, self.param_space
         is_same_budget = self._budget == spec.time_budget_s
         return replace(
             self,
+            before=spec,
             num_samples=None if samples == spec.num_samples else samples,
             stop=stop if stop is not None and self._is_another(stop, spec) else None,
-            param_space=space if space is not None and changes(spec.space, space) else None,
+            param_space=space if space is not None and space_changes(spec.space, space) else None,
             time_budget_s=None if is_same_budget else self.time_budget_s,
             settings={k: v for k, v in self.settings.items() if v != getattr(spec, k)},
         )
 
-    def without_said(self, spec: ExperimentSpec) -> tuple[Wanted, list[str]]:
-        """Leave out what the script has said before a person changed it, and a notice of each.
-
-        Call `only_changes` before."""
-        wanted, notices = self, []
+    def without_said(self) -> tuple[Changes, list[str]]:
+        """Leave out what the script has said before a person changed it, and a notice of each."""
+        changes, notices, spec = self, [], self._spec
         for name, before in spec.options.get(SAID, {}).items():
             if name == "num_samples" and self.num_samples == before:
-                wanted = replace(wanted, num_samples=None)
+                changes = replace(changes, num_samples=None)
             elif name in self.settings and self.settings[name] == before:
-                others = {k: v for k, v in wanted.settings.items() if k != name}
-                wanted = replace(wanted, settings=others)
+                others = {k: v for k, v in changes.settings.items() if k != name}
+                changes = replace(changes, settings=others)
             else:
                 continue
             notices.append(_kept(SETTINGS.get(name, name), getattr(spec, name), before))
-        return wanted, notices
+        return changes, notices
+
+    @property
+    def _spec(self) -> ExperimentSpec:
+        assert self.before is not None, "call of() first"
+        return self.before
 
     @property
     def is_extension(self) -> bool:
@@ -219,8 +225,9 @@ class Wanted:
     def is_nothing(self) -> bool:
         return not self.is_extension and not self.settings
 
-    def impossible(self, spec: ExperimentSpec) -> Iterator[str]:
+    def impossible(self) -> Iterator[str]:
         """A line for each setting that no restore can change."""
+        spec = self._spec
         given, known = self.settings.get("checkpoint", spec.checkpoint), spec.checkpoint
         attribute, before = given.checkpoint_score_attribute, known.checkpoint_score_attribute
         if attribute != before:
@@ -230,9 +237,9 @@ class Wanted:
             # A trainer's experiment is one trial; `fit` returns its result.
             yield difference("num_samples", spec.num_samples, self.num_samples)
 
-    def lines(self, spec: ExperimentSpec) -> list[str]:
-        """A line for each change, with the old and the new value. Call `only_changes` before."""
-        told = []
+    def lines(self) -> list[str]:
+        """A line for each change, with the old and the new value."""
+        told, spec = [], self._spec
         if self.num_samples is not None:
             told.append(difference("num_samples", spec.num_samples, self.num_samples))
         if self.stop is not None:
@@ -241,7 +248,7 @@ class Wanted:
         if self.time_budget_s is not None:
             told.append(difference("time_budget_s", spec.time_budget_s, self._budget))
         if self.param_space is not None:
-            found = changes(spec.space, self.param_space)
+            found = space_changes(spec.space, self.param_space)
             told += [f"param_space: {line}" for line in found[:_SHOWN]]
             told += [f"param_space: {len(found) - _SHOWN} more"] * (len(found) > _SHOWN)
         return [
@@ -249,10 +256,9 @@ class Wanted:
             *(difference(SETTINGS[k], getattr(spec, k), v) for k, v in self.settings.items()),
         ]
 
-    def applied(
-        self, spec: ExperimentSpec, *, made: int, strict: bool, resources: object
-    ) -> ExperimentSpec:
+    def applied(self, *, made: int, strict: bool, resources: object) -> ExperimentSpec:
         """The spec from now on; `made` is the number of trials that exist."""
+        spec = self._spec
         if self.num_samples is not None:
             spec = replace(spec, num_samples=self.num_samples)
         if self.time_budget_s is not None:
@@ -298,32 +304,22 @@ class Wanted:
         return (self.is_sure and is_users_own(stop)) or text_of(stop) != stop_text(spec)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extension:
-    """The changes that are `wanted` of an experiment whose spec was `spec`."""
-
-    wanted: Wanted
-    spec: ExperimentSpec
-
-
 def extended(
-    extension: Extension | None, machine: Machine, *, strict: bool, resources: object
+    changes: Changes | None, machine: Machine, *, strict: bool, resources: object
 ) -> ExperimentSpec | None:
     """The new spec of a resumed experiment; None if it keeps its spec.
 
     Raises InvalidConfig where the experiment could not run with it.
     """
-    if extension is None:
+    if changes is None:
         return None
 
     def changed(made: int) -> ExperimentSpec:
-        return extension.wanted.applied(
-            extension.spec, made=made, strict=strict, resources=resources
-        )
+        return changes.applied(made=made, strict=strict, resources=resources)
 
     if machine.spec == planned_as(changed(machine.spec.space_from), machine.spec):
         return None  # the same tuner has applied it in an earlier fit()
-    if machine.spec != extension.spec:
+    if machine.spec != changes.before:
         raise InvalidConfig(
             "another restore has changed the experiment since this one was prepared: call "
             "Tuner.restore() again"
@@ -411,32 +407,32 @@ def _check(machine: Machine, spec: ExperimentSpec) -> None:
             )
 
 
-def check_enough(machine: Machine, wanted: Wanted, total: int | None) -> None:
+def check_enough(machine: Machine, changes: Changes, total: int | None) -> None:
     """Raises InvalidConfig where more trials exist than the changed experiment would have."""
     made = made_by_search(machine)
-    if wanted.num_samples is not None and total is not None and total < made:
+    if changes.num_samples is not None and total is not None and total < made:
         raise InvalidConfig(
-            f"num_samples={wanted.num_samples} makes {total} trials in all, and {made} exist "
+            f"num_samples={changes.num_samples} makes {total} trials in all, and {made} exist "
             f"already (it was {machine.spec.num_samples}). Trials are not removed: leave "
             f"num_samples as it was, or raise it"
         )
 
 
-def extension_notice(machine: Machine, first: Resumed, wanted: Wanted, total: int | None) -> str:
+def extension_notice(machine: Machine, first: Resumed, changes: Changes, total: int | None) -> str:
     """What changes, from what to what, and what that means for the trials."""
     assert first.spec is not None
-    lines, errored = wanted.lines(machine.spec), machine.errored
-    if not wanted.is_extension:
+    lines, errored = changes.lines(), machine.errored
+    if not changes.is_extension:
         text = [f"from now on, {'; '.join(lines)}"]
     else:
         is_one = bool(machine.spec.options.get("trainer"))
         text = [f"the {'training' if is_one else 'experiment'} is extended:"]
         text += (f"  {line}" for line in lines)
         if not is_one:
-            text += _trial_lines(machine, first, total, is_anew=wanted.param_space is not None)
+            text += _trial_lines(machine, first, total, is_anew=changes.param_space is not None)
         elif first.finished is ResumeType.RESTART:
             text.append("  it begins again: it has no checkpoint to train further from")
-    concerns_them = wanted.is_extension or "failure" in wanted.settings
+    concerns_them = changes.is_extension or "failure" in changes.settings
     if errored and concerns_them and first.errored == "skip":
         text.append(f"  failed trials left as they are: {errored}; {_TO_RESUME.format('errored')}")
     return "\n".join(text)

@@ -361,7 +361,7 @@ class _Planning:
         changed = has_changed(request.trainable, file)
         if changed and request.retries:
             resume = retried(resume, machine)
-        spec = extended(request.extension, machine, strict=strict, resources=self._resources)
+        spec = extended(request.changes, machine, strict=strict, resources=self._resources)
         if spec is not None and spec.options.get("trainer"):
             resume = trained_further(resume, machine, spec)
         first = Resumed(
@@ -420,11 +420,11 @@ class _Planning:
     def _apply_extension(self, start: Start, total: int | None) -> None:
         """Keep the objects of an extension where later restores find them, and print what
         changes."""
-        first, extension = start.first, self._request.extension
-        if isinstance(first, Resumed) and first.spec is not None and extension is not None:
-            check_enough(start.machine, extension.wanted, total)
-            extension.wanted.keep(self._opened.tuner_file(), first.spec)
-            notice = extension_notice(start.machine, first, extension.wanted, total)
+        first, changes = start.first, self._request.changes
+        if isinstance(first, Resumed) and first.spec is not None and changes is not None:
+            check_enough(start.machine, changes, total)
+            changes.keep(self._opened.tuner_file(), first.spec)
+            notice = extension_notice(start.machine, first, changes, total)
             self._view.message(notice, "info")
 
     def _print_notices(self, start: Start, proposer: Proposer) -> None:

@@ -26,7 +26,7 @@ from holdfast.experiment.folder.layout import (
 )
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import ExperimentPlace
-from holdfast.experiment.start.extension import Extension, stop_fields, stop_options
+from holdfast.experiment.start.extension import Changes, stop_fields, stop_options
 from holdfast.experiment.user_objects.pickling import NotPicklable, pickles
 from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.worker import trainables
@@ -66,9 +66,10 @@ if TYPE_CHECKING:
 class Request:
     """One call of `fit()`. `resume` is None for a new experiment; `notices` are for the user.
 
-    `resources`: the resources of unfinished trials of a resumed experiment from now on. `spaces`:
-    the search spaces before `param_space`, by number. `resumes`: the same call, made again,
-    resumes the experiment. Unless `trusted`, nothing in the experiment's files is unpickled.
+    `resources`: the resources of unfinished trials of a resumed experiment from now on. `changes`
+    are those of a restore to its settings. `spaces`: the search spaces before `param_space`, by
+    number. `resumes`: the same call, made again, resumes the experiment. Unless `trusted`, nothing
+    in the experiment's files is unpickled.
     `opened` is the experiment, None if `run` says where to find it. `record`: the name and content
     of a file that describes the experiment, for its folder. `command` makes the same call from any
     folder of a shell; "" for a script. `retries`: with corrected code, the failed trials of a
@@ -83,7 +84,7 @@ class Request:
     resources: PlacementGroupFactory | None = None
     notices: tuple[str, ...] = ()
     spaces: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    extension: Extension | None = None
+    changes: Changes | None = None
     resumes: bool = False
     trusted: bool = True
     opened: OpenedExperiment | None = None

@@ -8,12 +8,11 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.compat import ray_path
-from holdfast.dataclass import dataclass
-from holdfast.described import Described, state_of
+from holdfast.described import Described, is_holdfast_class, state_of
 from holdfast.errors import Remedy
 from holdfast.experiment.folder.layout import TUNER, log_names_of
 from holdfast.experiment.folder.shell import holdfast_command
-from holdfast.experiment.start.extension import SETTINGS, Extension, Wanted, difference, stop_text
+from holdfast.experiment.start.extension import SETTINGS, Changes, difference, stop_text
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.tuner_file import (
     BrokenTunerFile,
@@ -124,7 +123,7 @@ def check_given(file: TunerFile, spec: ExperimentSpec, given: Mapping[str, Any])
 
 def check_same(spec: ExperimentSpec, request: Request) -> None:
     """Raises InvalidConfig for an object of another class than the earlier one."""
-    if request.trusted or request.extension is not None:
+    if request.trusted or request.changes is not None:
         return
     stop = request.run.stop
     for name, was, now in (
@@ -340,7 +339,7 @@ def differing_arguments(kept: object, script: object) -> list[str]:
     Empty for objects of two classes, and for classes that are not holdfast's: their attributes
     may hold anything.
     """
-    if type(kept) is not type(script) or not _is_ours(kept):
+    if type(kept) is not type(script) or not is_holdfast_class(type(kept)):
         return []
     before, after = _parts(kept), _parts(script)
     shared = [name for name in before if name in after and name not in _COMPARED_APART]
@@ -357,23 +356,18 @@ def _alike(one: Any, other: Any) -> bool:
         return bool(one == other)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_alike, one, other))
+    if is_holdfast_class(type(one)):
+        one, other = _parts(one), _parts(other)
     if isinstance(one, Mapping):
         return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
-    if _is_ours(one):
-        return _alike(_parts(one), _parts(other))
     return getattr(one, "__qualname__", "") == getattr(other, "__qualname__", "")
 
 
-def _is_ours(value: object) -> bool:
-    return type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
-
-
-def _parts(value: Any) -> dict[str, Any]:
+def _parts(value: Any) -> Mapping[str, Any]:
+    """What an object of holdfast's was made of."""
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, Described):
-        return state_of(value)
-    return dict(getattr(value, "__dict__", {}))
+    return state_of(value) if isinstance(value, Described) else getattr(value, "__dict__", {})
 
 
 def fixed_differences(spec: ExperimentSpec, script: Request) -> Iterator[str]:
@@ -412,115 +406,105 @@ def settings_differ(path: str, fixed: Sequence[str], changes: Sequence[str]) -> 
     return InvalidConfig(text).with_remedy(remedy)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreArguments:
-    """The caller's arguments.
+def restored_request(
+    opened: OpenedExperiment,
+    *,
+    trainable: Any,
+    resume: ResumeConfig,
+    changes: Changes,
+    extend: bool,
+    runtime_env: Mapping[str, Any] | RuntimeEnv | None,
+    config: RunConfig | None = None,
+    script: Request | None = None,
+    trusted: bool = True,
+    tune_config: TuneConfig | None = None,
+    run_config: RunConfig | None = None,
+) -> Request:
+    """The request that began the experiment, with the caller's changes.
 
     `config`: the RunConfig that says where the experiment is. `script`: the request of a script
     that would also begin the experiment. `tune_config` and `run_config` replace what is pickled
     if that is not `trusted`.
-    """
-
-    trainable: Any
-    resume: ResumeConfig
-    wanted: Wanted
-    extend: bool
-    runtime_env: Mapping[str, Any] | RuntimeEnv | None
-    config: RunConfig | None = None
-    script: Request | None = None
-    trusted: bool = True
-    tune_config: TuneConfig | None = None
-    run_config: RunConfig | None = None
-
-
-def restored_request(opened: OpenedExperiment, given: RestoreArguments) -> Request:
-    """The request that began the experiment, with the caller's changes.
 
     Raises NothingToRestore, BrokenTunerFile, NotTrusted, StorageError, and InvalidConfig for a
     trainable of another name, for what no restore can change, and, unless `extend`, for what
     differs.
     """
-    environment = runtime_env_of(given.runtime_env, where="restore(runtime_env=...)")
+    environment = runtime_env_of(runtime_env, where="restore(runtime_env=...)")
     spec = opened.prepare()
-    file = opened.tuner_file(trusted=given.trusted)
-    if given.trainable is None and file.has_ray_names:
+    file = opened.tuner_file(trusted=trusted)
+    if trainable is None and file.has_ray_names:
         ray_path.activate()
-    given = _with_trainable(given, file)
-    wanted = given.wanted.only_changes(spec)
+    trainable, given = _with_trainable(trainable, changes, file)
+    changes = given.of(spec)
     stays: list[str] = []
-    if given.script is not None:
-        wanted, stays = wanted.without_said(spec)
-    _check_changes(opened, spec, wanted, given)
-    file, param_space = _needed_objects(spec, file, given)
+    if script is not None:
+        changes, stays = changes.without_said()
+    fixed = [*changes.impossible(), *(fixed_differences(spec, script) if script else ())]
+    if fixed or (changes.is_extension and not extend):
+        raise settings_differ(opened.path, fixed, changes.lines())
+    anew: Mapping[str, Any] | None = None
+    if not trusted:
+        anew = given_anew(
+            spec,
+            trainable=trainable,
+            param_space=given.param_space,
+            tune_config=tune_config,
+            run_config=run_config,
+        )
+    file, param_space = _needed_objects(spec, file, trainable, given.param_space, anew)
     kept = _Kept(file, spec)
-    before = spec.space_number + (wanted.param_space is not None)
+    before = spec.space_number + (changes.param_space is not None)
     spaces = {number: kept.load(numbered("param_space", number)) or {} for number in range(before)}
-    trainable = given.trainable if given.trainable is not None else file.load_trainable()
     request = Request(
-        trainable=trainable,
+        trainable=trainable if trainable is not None else file.load_trainable(),
         param_space=param_space,
-        tune=_tune_config(spec, file, kept, wanted),
-        run=_run_config(opened, spec, file, kept, wanted, environment),
-        resume=given.resume,
+        tune=_tune_config(spec, file, kept, changes),
+        run=_run_config(opened, spec, file, kept, changes, environment),
+        resume=resume,
         notices=(*filter(None, [opened.notice]), *stays, *kept.notices),
         spaces=spaces,
-        extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec),
-        trusted=given.trusted,
+        changes=None if changes.is_nothing else changes,
+        trusted=trusted,
         opened=opened,
     )
     check_same(spec, request)
-    check_limit(request.search, wanted.settings)
-    ignored = [] if given.wanted.stop is not None else list(ignored_stop(given.config, spec))
-    ignored += [] if given.script is None else ignored_arguments(request.tune, given.script.tune)
+    check_limit(request.search, changes.settings)
+    ignored = [] if given.stop is not None else list(ignored_stop(config, spec))
+    ignored += [] if script is None else ignored_arguments(request.tune, script.tune)
     found = _same_trainable(opened, spec, request)
     return replace(request, trainable=found, notices=(*request.notices, *ignored))
 
 
-def _with_trainable(given: RestoreArguments, file: TunerFile) -> RestoreArguments:
+def _with_trainable(trainable: Any, changes: Changes, file: TunerFile) -> tuple[Any, Changes]:
     """Find the trainable. A training loop takes its own config out of a new `param_space`."""
-    trainable, wanted = given.trainable, given.wanted
-    if trainable is None and wanted.param_space is not None:
+    space = changes.param_space
+    if trainable is None and space is not None:
         trainable = file.load_trainable()
     trainable = None if trainable is None else trainables.find_trainable(trainable)
-    if isinstance(trainable, TrainLoop) and wanted.param_space is not None:
-        trainable, space = trainable.in_space(wanted.param_space)
-        wanted = replace(wanted, param_space=space)
-    return replace(given, trainable=trainable, wanted=wanted)
-
-
-def _check_changes(
-    opened: OpenedExperiment, spec: ExperimentSpec, wanted: Wanted, given: RestoreArguments
-) -> None:
-    """Raises InvalidConfig for what no restore can change, and for an extension without
-    `extend`."""
-    fixed = list(wanted.impossible(spec))
-    fixed += [] if given.script is None else fixed_differences(spec, given.script)
-    if fixed or (wanted.is_extension and not given.extend):
-        raise settings_differ(opened.path, fixed, wanted.lines(spec))
+    if isinstance(trainable, TrainLoop) and space is not None:
+        trainable, space = trainable.in_space(space)
+        changes = replace(changes, param_space=space)
+    return trainable, changes
 
 
 def _needed_objects(
-    spec: ExperimentSpec, file: TunerFile, given: RestoreArguments
+    spec: ExperimentSpec,
+    file: TunerFile,
+    trainable: Any,
+    space: Mapping[str, Any] | None,
+    anew: Mapping[str, Any] | None,
 ) -> tuple[TunerFile, Mapping[str, Any]]:
-    """The file with the user's objects, and the search space.
+    """The file with the user's objects, and the search space. `anew` has those that replace what
+    an untrusted file has pickled.
 
     Raises BrokenTunerFile if a needed object cannot be loaded, NotTrusted.
     """
-    space = given.wanted.param_space
-    anew: Mapping[str, Any] = {}
-    if not given.trusted:
-        anew = given_anew(
-            spec,
-            trainable=given.trainable,
-            param_space=space,
-            tune_config=given.tune_config,
-            run_config=given.run_config,
-        )
     if space is None and not spec.space:
         space = {}
-    needed = {"trainable": given.trainable, "param_space": space}
+    needed = {"trainable": trainable, "param_space": space}
     file.require([name for name, value in needed.items() if value is None])
-    if not given.trusted:
+    if anew is not None:
         check_given(file, spec, anew)
         file = file.with_objects(anew)
     if space is None:
@@ -543,17 +527,19 @@ def _same_trainable(opened: OpenedExperiment, spec: ExperimentSpec, request: Req
     return found
 
 
-def _tune_config(spec: ExperimentSpec, file: TunerFile, kept: _Kept, wanted: Wanted) -> TuneConfig:
+def _tune_config(
+    spec: ExperimentSpec, file: TunerFile, kept: _Kept, changes: Changes
+) -> TuneConfig:
     return TuneConfig(
         metric=spec.metric,
         mode=spec.mode,
-        num_samples=_first(wanted.num_samples, spec.num_samples),
-        time_budget_s=_first(wanted.time_budget_s, spec.budget_s),
+        num_samples=_first(changes.num_samples, spec.num_samples),
+        time_budget_s=_first(changes.time_budget_s, spec.budget_s),
         search_alg=_NothingMore() if "search_alg" in kept.gone else file.load("search_alg"),
         scheduler=file.load("scheduler"),
         trial_name_creator=kept.load("trial_name_creator"),
         trial_dirname_creator=kept.load("trial_dirname_creator"),
-        reuse_actors=wanted.settings.get("reuse_actors", spec.reuse_actors),
+        reuse_actors=changes.settings.get("reuse_actors", spec.reuse_actors),
         chdir_to_trial_dir=spec.options.get(CHDIR),
     )
 
@@ -563,18 +549,18 @@ def _run_config(
     spec: ExperimentSpec,
     file: TunerFile,
     kept: _Kept,
-    wanted: Wanted,
+    changes: Changes,
     runtime_env: RuntimeEnv,
 ) -> RunConfig:
     options = spec.options
     log = options.get("log_to_file", False)
     return RunConfig(
         name=opened.place.name,
-        stop=_stop_of(spec, file) if wanted.stop is None else wanted.stop,
+        stop=_stop_of(spec, file) if changes.stop is None else changes.stop,
         callbacks=kept.load("callbacks"),
         progress_reporter=kept.load("progress_reporter"),
-        failure_config=wanted.settings.get("failure", spec.failure),
-        checkpoint_config=wanted.settings.get("checkpoint", spec.checkpoint),
+        failure_config=changes.settings.get("failure", spec.failure),
+        checkpoint_config=changes.settings.get("checkpoint", spec.checkpoint),
         sync_config=SyncConfig(**options.get("sync", {})),
         verbose=options.get("verbose"),
         log_to_file=tuple(log) if isinstance(log, list) else log,

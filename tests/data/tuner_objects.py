@@ -1,6 +1,7 @@
 """Objects of holdfast as users make them: what a tuner.pkl of any format must give back.
 
-python tests/data/tuner_objects.py tests/data/tuner-2
+python tests/data/tuner_objects.py tests/data/tuner-2 objects
+python tests/data/tuner_objects.py tests/data/watching-2 watchers
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
-from holdfast.tune import schedulers, search, stopper
+from holdfast.air.integrations.comet import CometLoggerCallback
+from holdfast.air.integrations.mlflow import MLflowLoggerCallback
+from holdfast.air.integrations.wandb import WandbLoggerCallback
+from holdfast.tune import logger, schedulers, search, stopper
 
+SECRET = "hunter2"
 POLICY = '["t0", "t1", 1, 2, {"lr": 0.1}, {"lr": 0.2}]\n'
 
 
@@ -134,13 +139,48 @@ def objects() -> dict[str, Any]:
     }
 
 
+def reporters() -> list[Any]:
+    terminal = tune.CLIReporter(
+        metric_columns={"loss": "the loss"}, metric="loss", mode="min", sort_by_metric=True
+    )
+    terminal.add_metric_column("accuracy", "acc")
+    terminal.add_parameter_column("lr")
+    return [terminal, tune.JupyterNotebookReporter(overwrite=False, max_progress_rows=3)]
+
+
+def trackers() -> list[Any]:
+    return [
+        MLflowLoggerCallback(
+            f"http://me:{SECRET}@tracks.example:5000",
+            experiment_name="kelp",
+            tags={"team": "sea"},
+            tracking_token=SECRET,
+            save_artifact=True,
+        ),
+        WandbLoggerCallback(
+            "kelp", "group", None, SECRET, excludes=["noise"], log_config=True, mode="offline"
+        ),
+        CometLoggerCallback(False, ["sea"], api_key=SECRET, project_name="kelp"),
+    ]
+
+
+def watchers() -> dict[str, Any]:
+    """By field of watching-2/tuner.pkl."""
+    loggers = [
+        logger.JsonLoggerCallback(),
+        logger.CSVLoggerCallback(),
+        logger.TBXLoggerCallback(),
+    ]
+    return {type(one).__name__: one for one in [*loggers, *trackers(), *reporters()]}
+
+
 def main() -> None:
     from holdfast.experiment.user_objects.stored_objects import stored
     from holdfast.experiment.user_objects.tuner_file import write
 
-    folder = Path(sys.argv[1])
+    folder, which = Path(sys.argv[1]), {"objects": objects, "watchers": watchers}[sys.argv[2]]
     folder.mkdir()
-    write(folder / "tuner.pkl", {name: stored(one, name) for name, one in objects().items()})
+    write(folder / "tuner.pkl", {name: stored(one, name) for name, one in which().items()})
 
 
 if __name__ == "__main__":

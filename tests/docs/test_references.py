@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # docs/adding.md names files that its reader will create: tests/test_contributing.py writes them.
 DOCS = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "adding.md")
+EXAMPLES = ("train", "lightning", "transformers", "tracking")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "tests" / "README.md"]
+READMES = [ROOT / "examples" / name / "README.md" for name in EXAMPLES]
 # A user's own folder may be called results, too.
 ROOMS = (
     r"experiment|results(?=[\w/]+\.py)|runtime|scheduler|syncer|trial|src|tests|benchmarks|scripts|"
@@ -30,8 +32,9 @@ def names(path: Path) -> dict[str, set[str]]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             inner = node.body if isinstance(node, ast.ClassDef) else []
             found[node.name] = {getattr(one, "name", "") for one in inner}
-        elif isinstance(node, ast.Assign):
-            found |= {one.id: set() for one in node.targets if isinstance(one, ast.Name)}
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {one.id: set() for one in targets if isinstance(one, ast.Name)}
     return found
 
 
@@ -43,6 +46,15 @@ def test_what_a_page_names_is_there(page: Path) -> None:
             known = names(ROOT / path)
             assert outer in known, f"{path}:{outer}"
             assert not inner or inner in known[outer], f"{path}:{outer}.{inner}"
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.parent.name)
+def test_what_the_page_of_an_example_names_is_there(page: Path) -> None:
+    said = re.findall(r"`(\w+)\.(\w+)`", page.read_text())
+    named = [(module, name) for module, name in said if page.with_name(f"{module}.py").exists()]
+    assert named
+    for module, name in named:
+        assert name == "py" or name in names(page.with_name(f"{module}.py")), f"{module}.{name}"
 
 
 def test_defaults_in_the_text_are_those_of_the_code() -> None:

@@ -118,6 +118,22 @@ def check_replayed(
     assert suggested(search, "next") == configs[-1]
 
 
+def own(search: LibrarySearch) -> LibrarySearch:
+    """Opened with the goal of a Tuner that has only fixed values."""
+    assert not search.set_search_properties(
+        search.metric or "loss",  # type: ignore[arg-type]
+        search.mode or "min",  # type: ignore[arg-type]
+        {"fixed": 1},
+        seed=3,
+    )
+    return search
+
+
+def replays(make: Callable[[], LibrarySearch], configs: list[Config], loss: Any) -> None:
+    """A search that was stored and is replayed suggests the last of these configs again."""
+    check_replayed(own(pickle.loads(pickle.dumps(make()))), configs, loss)
+
+
 class SearchContract:
     """`made` is the search under test.
 
@@ -133,6 +149,7 @@ class SearchContract:
     depends: ClassVar[int] = 3
     takes_conditions: ClassVar[bool] = True
     takes_normal: ClassVar[bool] = True
+    refuses_normal: ClassVar[str] = r"^far: .* normal distribution"
 
     @classmethod
     def made(cls, **given: Any) -> LibrarySearch:
@@ -277,7 +294,7 @@ class SearchContract:
 
     def test_numbers_without_bounds_are_searched_or_refused_by_name(self) -> None:
         if not self.takes_normal:
-            with pytest.raises(InvalidSearchSpace, match=r"^far: .* normal distribution"):
+            with pytest.raises(InvalidSearchSpace, match=self.refuses_normal):
                 opened(self.made(), NORMAL)
             return
         found = ran(opened(self.made(), NORMAL), self.begun + 1, lambda one: abs(one["far"]))

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from holdfast.experiment.start.extension import Wanted, check_enough, extension_notice
+from holdfast.experiment.start.extension import Changes, check_enough, extension_notice
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
 from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
@@ -131,18 +131,18 @@ def test_what_is_left_to_do_is_known_before_it_is_done() -> None:
 
 def test_fewer_samples_than_there_are_trials_are_refused() -> None:
     machine = ended(samples=3).machine
-    check_enough(machine, Wanted(num_samples=3), 3)
-    check_enough(machine, Wanted(num_samples=-1), None)
+    check_enough(machine, Changes(num_samples=3), 3)
+    check_enough(machine, Changes(num_samples=-1), None)
     with pytest.raises(InvalidConfig, match="num_samples=2 makes 2 trials in all, and 3 exist"):
-        check_enough(machine, Wanted(num_samples=2), 2)
+        check_enough(machine, Changes(num_samples=2), 2)
 
 
 def test_a_notice_says_that_a_scheduler_still_has_its_say_and_a_new_space_needs_samples() -> None:
     machine = ended(scheduler="ASHAScheduler").machine
     spec = replace(machine.spec, **LONGER)
     first = Resumed(epoch=2, capacity={}, finished=ResumeType.RESUME, spec=spec)
-    wanted = Wanted(stop={"training_iteration": 5}, param_space={})
-    lines = extension_notice(machine, first, wanted, 1).splitlines()
+    changes = Changes(stop={"training_iteration": 5}, param_space={}, before=machine.spec)
+    lines = extension_notice(machine, first, changes, 1).splitlines()
     assert lines[-2:] == [
         "  finished trials that resume: 1 of 1, as long as ASHAScheduler lets them",
         "  trials still to start: 0, a larger num_samples starts some in the new param_space",

@@ -245,12 +245,8 @@ class Tuner:
         if self._is_restored:
             return
         from holdfast.experiment.records.opened import OpenedExperiment
-        from holdfast.experiment.start.extension import Wanted
-        from holdfast.experiment.start.restoring import (
-            RestoreArguments,
-            restored_request,
-            settings_in,
-        )
+        from holdfast.experiment.start.extension import Changes
+        from holdfast.experiment.start.restoring import restored_request, settings_in
 
         script, run = self._request, self._request.run
         if run.name is None:
@@ -265,7 +261,7 @@ class Tuner:
         if resume == "auto" and not opened.exists():
             return
         budget = script.tune.time_budget_s
-        wanted = Wanted(
+        changes = Changes(
             num_samples=script.tune.num_samples,
             stop={} if run.stop is None else run.stop,
             param_space=script.param_space,
@@ -275,17 +271,15 @@ class Tuner:
         try:
             restored = restored_request(
                 opened,
-                RestoreArguments(
-                    trainable=script.trainable,
-                    resume=resume_config,
-                    wanted=wanted,
-                    extend=extend,
-                    runtime_env=run.runtime_env,
-                    script=script,
-                    trusted=trusted,
-                    tune_config=None if trusted else script.tune,
-                    run_config=None if trusted else script.run,
-                ),
+                trainable=script.trainable,
+                resume=resume_config,
+                changes=changes,
+                extend=extend,
+                runtime_env=run.runtime_env,
+                script=script,
+                trusted=trusted,
+                tune_config=None if trusted else script.tune,
+                run_config=None if trusted else script.run,
             )
         except InvalidConfig:
             if opened.ended_without_results():
@@ -476,9 +470,8 @@ class Tuner:
         InvalidConfig for a trainable of another name, or, without `extend`, for what differs.
         """
         from holdfast.experiment.records.opened import OpenedExperiment
-        from holdfast.experiment.start.extension import Wanted
+        from holdfast.experiment.start.extension import Changes
         from holdfast.experiment.start.restoring import (
-            RestoreArguments,
             check_arguments,
             restored_request,
             settings_of,
@@ -505,14 +498,15 @@ class Tuner:
                 )
                 return tuner
         config = path if isinstance(path, RunConfig) else None
-        arguments = RestoreArguments(
+        request = restored_request(
+            opened,
             trainable=trainable,
             resume=checked(resume_config)
             or ResumeConfig(
                 unfinished="resume" if resume_unfinished else "skip",
                 errored=_errored(resume_errored, restart_errored),
             ),
-            wanted=Wanted(
+            changes=Changes(
                 num_samples=num_samples,
                 stop=stop,
                 param_space=param_space,
@@ -532,7 +526,6 @@ class Tuner:
             tune_config=tune_config and with_algorithms(checked(tune_config)),
             run_config=checked(run_config),
         )
-        request = restored_request(opened, arguments)
         if config is not None:
             request = request.with_run_settings_in(config)
         if restore_artifacts is not None:

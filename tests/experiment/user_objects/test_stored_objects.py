@@ -15,7 +15,9 @@ import msgpack
 import pytest
 
 from holdfast import tune
-from holdfast.described import UnknownDescription, alike, description_of
+from holdfast.air.integrations.mlflow import MLflowLoggerCallback
+from holdfast.air.integrations.wandb import WandbLoggerCallback
+from holdfast.described import UnknownDescription, alike, description_of, state_of
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps, loads
 from holdfast.experiment.user_objects.stored_objects import (
     NeedsTrust,
@@ -33,10 +35,13 @@ from holdfast.experiment.worker.job import GroupTerms
 from holdfast.lazy import Framework
 from holdfast.tune import schedulers, search, stopper
 from tests.data import tuner_objects
-from tests.data.tuner_objects import Thing
+from tests.data.tuner_objects import SECRET, Thing
 
 DATA = Path(__file__).parents[2] / "data"
 OBJECTS = tuner_objects.objects()
+WATCHERS = tuner_objects.watchers()
+ALL = OBJECTS | WATCHERS
+TRACKERS = {type(one).__name__ for one in tuner_objects.trackers()}
 # Those that contain a user's object: a function, an instance.
 NOT_PLAIN = {
     "trainable",
@@ -53,42 +58,57 @@ def there_and_back(value: Any, *, trusted: bool = True) -> Any:
     return restored(StoredField(plain=plain, objects=field.objects), trusted=trusted)
 
 
-def test_the_example_of_a_file_loads() -> None:
+def test_the_examples_of_files_load() -> None:
     file = TunerFile(DATA / "tuner-2" / "tuner.pkl")
     assert file.fault == ""
     for name, value in OBJECTS.items():
         assert alike(file.load(name), value), name
+    file = TunerFile(DATA / "watching-2" / "tuner.pkl")
+    assert file.fault == ""
+    for name, value in WATCHERS.items():
+        found = file.load(name)
+        known, meant = state_of(found), state_of(value)
+        known.pop("_start_time", None)  # which was once that of the constructor
+        assert {key: meant[key] for key in known} == known, name
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@pytest.fixture(autouse=True)
+def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_every_object_of_holdfast_comes_back(name: str) -> None:
-    value = OBJECTS[name]
+    value = ALL[name]
     assert alike(there_and_back(value), value)
     for twin in (pickle.loads(pickle.dumps(value)), loads(cloudpickle.dumps(value))):
         assert alike(twin, value)
     assert alike(copy.deepcopy(value), value)
 
 
-def test_what_has_nothing_of_the_users_is_read_without_pickle() -> None:
-    plain = {name for name, value in OBJECTS.items() if stored(value, name).objects is None}
-    assert plain == OBJECTS.keys() - NOT_PLAIN
-    for name in plain:
-        assert alike(there_and_back(OBJECTS[name], trusted=False), OBJECTS[name])
+def test_what_has_nothing_of_the_users_is_read_without_pickle_and_sends_nothing() -> None:
+    plain = {name for name, value in ALL.items() if stored(value, name).objects is None}
+    assert plain == ALL.keys() - NOT_PLAIN
+    for name in plain - TRACKERS:
+        assert alike(there_and_back(ALL[name], trusted=False), ALL[name])
+    for name in TRACKERS:
+        with pytest.raises(NeedsTrust, match="sends reports to the address"):
+            there_and_back(ALL[name], trusted=False)
     for name in NOT_PLAIN:
         with pytest.raises(NeedsTrust):
             there_and_back(OBJECTS[name], trusted=False)
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTS.keys() - {"trainable", "param_space", "missing"}))
+@pytest.mark.parametrize("name", sorted(ALL.keys() - {"trainable", "param_space", "missing"}))
 def test_no_private_attribute_of_holdfast_is_in_any_file(name: str) -> None:
     """So that each of them can be renamed."""
-    found = description_of(OBJECTS[name])
+    found = description_of(ALL[name])
     assert found is not None
     assert found.state == {}
-    private = {key for key in vars(OBJECTS[name]) if key.startswith("_")}
-    texts = {text for _, text, _ in pickletools.genops(pickle.dumps(OBJECTS[name]))}
+    private = {key for key in vars(ALL[name]) if key.startswith("_")}
+    texts = {text for _, text, _ in pickletools.genops(pickle.dumps(ALL[name]))}
     assert not private & texts
-    tree = repr(stored(OBJECTS[name], name))
+    tree = repr(stored(ALL[name], name))
     assert not [key for key in private if f"'{key}'" in tree]
 
 
@@ -218,6 +238,9 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "no such class": lambda: made("stopper.Gone"),
     "not a class": lambda: made("search.grid_search"),
     "another module": lambda: made("os.system"),
+    "a class that is no value": lambda: made("tune.Tuner"),
+    "a function": lambda: made("logger.pretty_print"),
+    "a module": lambda: made("mlflow.os"),
     "a dotted path": lambda: made("search.os.system"),
     "a newer version": lambda: made(version=2),
     "a method": lambda: made(calls=[["__reduce_ex__", [4], {}]]),
@@ -315,3 +338,62 @@ def test_a_frozen_class_takes_a_state_of_fewer_fields() -> None:
 def test_unknown_descriptions_say_what_is_unknown() -> None:
     with pytest.raises(UnknownDescription, match=r"this version of holdfast has no stopper\.Gone"):
         restored(StoredField(plain=made("stopper.Gone")), trusted=True)
+
+
+# -- loggers, trackers and reporters --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(TRACKERS))
+def test_no_file_holds_a_key(name: str) -> None:
+    value = WATCHERS[name]
+    assert SECRET in repr(value.secrets())
+    for data in (pickle.dumps(value), repr(stored(value, name)).encode()):
+        assert SECRET.encode() not in data
+    twin = restored(stored(value, name), trusted=True)
+    assert SECRET not in repr(vars(twin))
+
+
+class Keyed(WandbLoggerCallback):
+    """A user's subclass, which is pickled: its own state leaves out a part of what it knows."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(project="kelp", api_key=word)
+        self.word = word
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "word": "", "api_key": None}
+
+
+def test_a_users_subclass_is_pickled_without_the_key_too() -> None:
+    data = cloudpickle.dumps(Keyed(SECRET))
+    assert SECRET.encode() not in data
+    twin = loads(data)
+    assert type(twin).__name__ == "Keyed"
+    assert (twin.project, twin.api_key, twin.word) == ("kelp", None, "")
+
+
+class Table(tune.CLIReporter):
+    def __init__(self, shown: str) -> None:
+        super().__init__(metric_columns=[shown])
+        self.shown = shown
+
+
+def test_a_users_table_comes_back_as_it_was() -> None:
+    table: Any = Table("loss")
+    table.add_metric_column("accuracy")
+    data = cloudpickle.dumps(table)
+    assert b"_metric_columns" not in data
+    twin = loads(data)
+    assert (twin.shown, alike(twin, table)) == ("loss", True)
+    with pytest.raises(ValueError, match="a column for 'accuracy'"):
+        twin.add_metric_column("accuracy")
+
+
+def test_a_restore_tracks_where_its_own_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = stored(WATCHERS["MLflowLoggerCallback"], "it")
+    assert restored(kept, trusted=True).tracking_uri == "http://tracks.example:5000"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://other.example")
+    assert restored(kept, trusted=True).tracking_uri == "http://other.example"
+    changed = MLflowLoggerCallback("http://tracks.example")
+    changed.tracking_uri = "http://later.example"
+    assert restored(stored(changed, "it"), trusted=True).tracking_uri == "http://other.example"

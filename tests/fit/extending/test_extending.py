@@ -13,7 +13,7 @@ from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import NothingToRestore
-from holdfast.experiment.start.extension import Wanted
+from holdfast.experiment.start.extension import Changes
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.results.reading import load_experiment
 from holdfast.trial.errors import InvalidConfig
@@ -135,10 +135,10 @@ def end_soon(trial_id: str, result: dict[str, Any]) -> bool:
 def test_with_extend_a_function_takes_the_place_of_one_of_its_name(fit: Any, path: Path) -> None:
     tuner = tune.Tuner.restore(path, train, stop=end_soon, num_samples=2, extend=True)
     assert newest(tuner.fit(), "epoch") == [2, 2, 1, 1]
-    assert tune.Tuner.restore(path, train, stop=end_soon)._request.extension is None
-    again = tune.Tuner.restore(path, train, stop=end_soon, extend=True)._request.extension
+    assert tune.Tuner.restore(path, train, stop=end_soon)._request.changes is None
+    again = tune.Tuner.restore(path, train, stop=end_soon, extend=True)._request.changes
     assert again is not None
-    assert again.wanted.lines(again.spec) == ["stop: was end_soon, now a different one"]
+    assert again.lines() == ["stop: was end_soon, now a different one"]
 
 
 def test_what_is_not_a_change_needs_no_extend(path: Path) -> None:
@@ -201,10 +201,10 @@ def test_a_death_before_the_journal_knows_of_an_extension_leaves_the_experiment_
     path: Path,
 ) -> None:
     layout = Layout(path)
-    wanted = Wanted(param_space=space([5], "lost"), stop=TrialPlateauStopper("epoch"))
-    before = load_experiment(path).machine.spec
-    spec = wanted.applied(before, made=2, strict=True, resources=None)
-    wanted.keep(TunerFile(layout.tuner), spec)
+    given = Changes(param_space=space([5], "lost"), stop=TrialPlateauStopper("epoch"))
+    changes = given.of(load_experiment(path).machine.spec)
+    spec = changes.applied(made=2, strict=True, resources=None)
+    changes.keep(TunerFile(layout.tuner), spec)
 
     tuner = tune.Tuner.restore(path)
     assert models(tuner.get_results()) == ["old", "old"]
@@ -304,8 +304,8 @@ def test_what_fit_cannot_understand_is_refused(
 
 
 def told_settings(tuner: tune.Tuner) -> list[str]:
-    extension = tuner._request.extension
-    return [] if extension is None else extension.wanted.lines(extension.spec)
+    changes = tuner._request.changes
+    return [] if changes is None else changes.lines()
 
 
 def test_a_script_whose_settings_were_edited_resumes_with_them_and_says_so(

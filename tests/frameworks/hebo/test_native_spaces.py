@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import nevergrad as ng
@@ -12,22 +11,13 @@ import pytest
 from holdfast import tune
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.tune.search import HEBOSearch, LibrarySearch, NevergradSearch
-from tests.frameworks.searches import Config, check_replayed, ran, suggested
+from tests.frameworks.searches import Config, own, ran, replays, suggested
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-def own(search: LibrarySearch) -> LibrarySearch:
-    assert not search.set_search_properties("loss", "min", {"fixed": 1}, seed=3)
-    return search
-
-
-def replays(make: Any, configs: list[Config], loss: Any) -> None:
-    check_replayed(own(pickle.loads(pickle.dumps(make()))), configs, loss)
 
 
 ENTRIES = [

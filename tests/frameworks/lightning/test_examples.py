@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -63,11 +62,3 @@ def test_shards_of_all_ranks_are_resumed_after_deaths(
             "__1_0.distcp",
         }
     assert bench.problems() == []
-
-
-def test_the_readme_names_what_there_is() -> None:
-    text, code = (PATH.parent / "README.md").read_text(), PATH.read_text()
-    told = re.findall(r"`checkpoints\.(\w+)`", text)
-    assert len(told) >= 4
-    for name in told:
-        assert re.search(rf"^(def {name}\(|class {name}\(|{name} = )", code, re.MULTILINE), name

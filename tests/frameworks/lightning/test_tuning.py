@@ -19,9 +19,6 @@ from holdfast.tune.integration.pytorch_lightning import (
     TuneReportCallback,
     TuneReportCheckpointCallback,
 )
-from tests.frameworks.example import Example
-from tests.rig.bench import Bench
-from tests.rig.script import UserScript, acknowledged
 
 pytestmark = pytest.mark.process
 
@@ -103,32 +100,6 @@ def test_a_killed_trial_resumes_from_what_the_callback_saved(tmp_path: Path) -> 
     assert "'never logged' is not reported" in Path(whole.path, "stderr").read_text()
     assert killed.checkpoint is not None
     assert (Path(killed.checkpoint.path) / "own.ckpt").is_file()
-
-
-def test_trials_whose_script_was_killed_resume_from_what_the_callback_saved(
-    bench: Bench, benches: Any, tmp_path: Path
-) -> None:
-    example = Example(Path(__file__).parent / "tuner_script.py")
-    gate = bench.gate("report-3")
-    script = example.start(bench)
-    for _ in range(2):
-        script.wait_for("at 3 1", within_s=300)
-    script.dies()
-    gate.open()
-    after = example.whole(bench)
-    kept: dict[str, list[tuple[int, int]]] = {}
-    for fact in acknowledged(bench.notes()):
-        kept.setdefault(fact["trial"], []).append((fact["attempt"], fact["iteration"]))
-    assert list(kept.values()) == [[(1, 1), (1, 2), (2, 3), (2, 4)]] * 2
-    assert bench.problems() == []
-    with benches(tmp_path / "whole") as undisturbed:
-        whole = example.whole(undisturbed)
-    assert losses(after) == losses(whole)
-
-
-def losses(script: UserScript) -> str:
-    (line,) = (line for line in script.stdout.splitlines() if line.startswith("losses "))
-    return line
 
 
 def test_all_that_is_logged_is_reported_at_the_hooks_that_one_names(tmp_path: Path) -> None:

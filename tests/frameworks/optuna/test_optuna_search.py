@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import math
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import optuna
 import pytest
@@ -19,6 +18,7 @@ from holdfast import tune
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.tune.search import OptunaSearch
 from tests.examples.killing import drawn, example_bench, killed_and_gone_on, started
+from tests.frameworks.searches import SearchContract
 from tests.rig.bench import Bench
 
 SPACE: dict[str, Any] = {
@@ -77,6 +77,16 @@ def answers_after_restore(
         else:
             answers.append(restored.suggest(f"t{number}"))
     return [config for what, number, config in told if what == "ask" and number >= cut], answers
+
+
+class TestOptuna(SearchContract):
+    count: ClassVar[int] = 40
+    takes_normal: ClassVar[bool] = False
+    refuses_normal: ClassVar[str] = r"^far: Optuna has no distribution"
+
+    @classmethod
+    def made(cls, **given: Any) -> OptunaSearch:
+        return OptunaSearch(**{"seed": 3, **given})
 
 
 MATCHING = {
@@ -177,19 +187,6 @@ def test_each_domain_has_its_distribution() -> None:
 def test_what_optuna_has_no_distribution_for_is_named(domain: Any, advice: str) -> None:
     with pytest.raises(InvalidSearchSpace, match=f"net/x: Optuna has no distribution .*{advice}"):
         opened(OptunaSearch(), {"net": {"x": domain}})
-
-
-def test_answers_are_in_the_space_as_users_write_it() -> None:
-    search = opened(OptunaSearch(seed=1), {**SPACE, **NESTED})
-    kinds = set()
-    for number in range(40):
-        config = search.suggest(f"t{number}")
-        assert isinstance(config, dict)
-        assert config["tenth"] == round(config["tenth"], 1)
-        assert SPACE["kind"].is_valid(config["kind"])
-        kinds.add(type(config["net"]))
-        search.on_trial_complete(f"t{number}", {"a": config["x"] ** 2, "training_iteration": 1})
-    assert kinds == {dict, float, str}
 
 
 def test_a_dict_of_distributions_is_a_space() -> None:
@@ -305,6 +302,9 @@ def test_a_question_whose_answer_was_lost_fails_and_is_asked_again(url: str) -> 
         ({"space": [("suggest_uniform", "x", 0, 1)]}, "space must be a dict of domains"),
         ({"sampler": samplers.TPESampler}, r"not its class: TPESampler\(\)"),
         ({"storage": "mysql://me:secret@host/studies"}, "password in its URL"),
+        ({"sampler": "tpe"}, r"must be a sampler of Optuna, such as optuna\.sam"),
+        ({"sampler": optuna.pruners.MedianPruner()}, r"must be a sampler of Optuna"),
+        ({"sampler": {}}, r"must be a sampler of Optuna"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(given: Any, told: str) -> None:
@@ -476,18 +476,6 @@ def test_a_sampler_with_nothing_left_ends_the_search() -> None:
     assert sorted(seen) == sorted((x, kind) for x in range(3) for kind in "ab")
 
 
-def test_it_finds_the_least_of_a_bowl() -> None:
-    search = opened(OptunaSearch(seed=0), REALS)
-    best = math.inf
-    for number in range(60):
-        config = search.suggest(f"t{number}")
-        assert isinstance(config, dict)
-        loss = (config["x"] - 2) ** 2 + config["y"] ** 2
-        search.on_trial_complete(f"t{number}", {"a": loss, "training_iteration": 1})
-        best = min(best, loss)
-    assert best < 0.5
-
-
 # -- whole runs ---------------------------------------------------------------------------------
 
 
@@ -510,12 +498,6 @@ def test_a_search_that_is_killed_chooses_what_it_would_have_chosen(bench: Bench)
 def test_the_examples_continue_after_a_kill(bench: Bench, example: str) -> None:
     script = killed_and_gone_on(bench, f"search/{example}", "--samples", "6", at="4 2")
     assert "6 trials, the best loss is" in script.stdout
-
-
-@pytest.mark.parametrize("sampler", ["tpe", optuna.pruners.MedianPruner(), {}])
-def test_what_is_not_a_sampler_is_refused_at_once(sampler: Any) -> None:
-    with pytest.raises(InvalidConfig, match=r"must be a sampler of Optuna, such as optuna\.sam"):
-        OptunaSearch(sampler=sampler)
 
 
 # -- configs that a person adds -------------------------------------------------------------------

@@ -388,20 +388,6 @@ def test_what_a_function_has_asked_for_is_exported_with_its_distributions(
     assert sum("kind" in asked for asked in specs) == 1
 
 
-def test_parameters_whose_distribution_is_not_recorded_are_named_once(
-    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = begun(tmp_path / "run")
-    for made in ("x", "y"):
-        run.finish(reported(run, 0.5, made=made))
-    run.ends()
-    done = grid(tmp_path / "run").to_optuna(url)
-    assert done.without_distribution == ("made",)
-    (message,) = caplog.messages
-    assert message.startswith("1 parameter was not exported as a parameter: made. The experiment")
-    assert "earlier export" not in message
-
-
 def test_several_goals_are_several_directions_with_values(tmp_path: Path, url: str) -> None:
     goals = {"acc": "max", "loss": "min"}
     run = RecordedExperiment(tmp_path / "run", space=describe(SPACE), options={"goals": goals})
@@ -422,16 +408,6 @@ def test_several_goals_are_several_directions_with_values(tmp_path: Path, url: s
         results.to_optuna(url, metric="loss")
     results.to_optuna(url, "of-one", metric="loss")
     assert loaded(url, "of-one").best_value == 0.25
-
-
-def test_importance_is_computed_by_optuna_too(tmp_path: Path) -> None:
-    run = begun(tmp_path / "run")
-    for at in range(12):
-        run.finish(reported(run, 1.0 / (1 + at % 3), layers=1 + at % 3, lr=0.001 * (1 + at % 5)))
-    run.ends()
-    found = grid(tmp_path / "run").importances(algorithm="fanova")
-    assert next(iter(found.scores)) == "layers"
-    assert sum(found.scores.values()) == pytest.approx(1)
 
 
 @pytest.mark.process

@@ -19,24 +19,9 @@ from holdfast.tune.search import (
     TuneBOHB,
     ZOOptSearch,
 )
-from tests.frameworks.searches import Config, check_replayed, ran, suggested
+from tests.frameworks.searches import own, ran, replays, suggested
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-
-
-def own(search: LibrarySearch) -> LibrarySearch:
-    """Opened with the goal of a Tuner that has only fixed values."""
-    assert not search.set_search_properties(
-        search.metric or "loss",  # type: ignore[arg-type]
-        search.mode or "min",  # type: ignore[arg-type]
-        {"fixed": 1},
-        seed=3,
-    )
-    return search
-
-
-def replays(make: Any, configs: list[Config], loss: Any) -> None:
-    check_replayed(own(pickle.loads(pickle.dumps(make()))), configs, loss)
 
 
 def test_bayesopt_reads_tuples_as_bounds_and_choices() -> None:

@@ -31,16 +31,6 @@ DRAWN = ("experiment_state-*.json", "basic-variant-state-*.json", "trainer.pkl",
 DRAWN_IN_TRIAL = ("events.out.tfevents.*", "result.json")
 
 
-def test_the_readme_names_what_there_is() -> None:
-    told = re.findall(
-        r"`(storage|checkpoints|sharded)\.(\w+)`", (EXAMPLES / "README.md").read_text()
-    )
-    assert len(told) >= 19
-    for module, name in told:
-        text = (EXAMPLES / f"{module}.py").read_text()
-        assert re.search(rf"^(def {name}\(|{name} = )", text, re.MULTILINE), f"{module}.{name}"
-
-
 def undrawn(root: Path, *, checkpoints: Sequence[int], artifacts: set[str]) -> list[str]:
     """How the tree under `root` differs from the one in the guides."""
     trials = [path for path in root.iterdir() if re.fullmatch(TRIAL, path.name)]

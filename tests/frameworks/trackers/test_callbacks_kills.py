@@ -59,7 +59,7 @@ def mlflow(mlflow_server: MlflowServer, request: pytest.FixtureRequest) -> Subje
     )
 
 
-@pytest.fixture(params=["wandb", "mlflow", "comet"])
+@pytest.fixture(params=[pytest.param("wandb", marks=pytest.mark.smoke), "mlflow", "comet"])
 def subject(request: pytest.FixtureRequest) -> Subject:
     found: Subject = request.getfixturevalue(request.param)
     return found
@@ -118,14 +118,3 @@ def test_a_script_that_is_killed_resumes_in_the_same_run_and_no_row_is_missing(
     restored = bench.restore().succeeds()
     _no_trouble(restored, bench.root)
     assert set(_only(subject.shown())) == {(1, 1), (2, 1), (3, 1), (3, 2), (4, 2)}
-
-
-@pytest.mark.smoke
-def test_a_killed_script_resumes_in_the_same_wandb_run(bench: Bench, wandb: Subject) -> None:
-    gate = bench.gate("0-4")
-    script = bench.start(trackers=[wandb.callback])
-    script.wait_for("at 0 4")
-    script.dies()
-    gate.open()
-    _no_trouble(bench.restore().succeeds(), bench.root)
-    assert set(_only(wandb.shown())) == {(1, 1), (2, 1), (3, 1), (3, 2), (4, 2)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -257,15 +256,3 @@ def test_databricks_without_its_file_is_an_error_that_says_so(bench: Bench) -> N
     assert script.ends() == 1
     script.finish_reading()
     assert "Reading Databricks credential configuration failed" in script.stderr
-
-
-def test_the_readme_names_what_there_is() -> None:
-    text = (EXAMPLES / "README.md").read_text()
-    told = re.findall(r"`(\w+)\.(\w+)`", text)
-    named = [(module, name) for module, name in told if name != "py"]
-    assert len(named) >= 20
-    for module, name in named:
-        source = (EXAMPLES / f"{module}.py").read_text()
-        assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), f"{module}.{name}"
-    for path in EXAMPLES.glob("*.py"):
-        assert path.stem in text or path.stem == "task", f"{path.name} is not in the table"

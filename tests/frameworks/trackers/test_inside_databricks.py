@@ -75,13 +75,6 @@ def failure(tmp_path: Path) -> str:
     return str(failed.value)
 
 
-def test_a_missing_configuration_is_an_error_of_the_rank_that_logs(tmp_path: Path) -> None:
-    told = failure(tmp_path)
-    assert "rank 0" in told
-    assert "Reading Databricks credential configuration failed" in told
-    assert "mlflow.start_run(" in told
-
-
 def test_the_configured_token_reaches_the_configured_host_and_no_file_of_ours(
     tmp_path: Path,
 ) -> None:

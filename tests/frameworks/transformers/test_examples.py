@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -60,11 +59,3 @@ def test_a_callback_of_ones_own_resumes_from_what_it_reported(bench: Bench) -> N
     assert marks(script, 4) == ["at 2 2", "at 3 2", "at 3 3", "at 4 3"]
     assert [row["epoch"] for row in rows(bench)] == [1, 2, 3, 4]
     assert bench.problems() == []
-
-
-def test_the_readme_names_what_there_is() -> None:
-    text, code = (PATH.parent / "README.md").read_text(), PATH.read_text()
-    told = re.findall(r"`checkpoints\.(\w+)`", text)
-    assert len(told) >= 3
-    for name in told:
-        assert re.search(rf"^(def {name}\(|class {name}\(|{name}: )", code, re.MULTILINE), name

@@ -87,10 +87,8 @@ class TuneBOHB(LibrarySearch):
             raise InvalidConfig(
                 f"bohb_config has the unknown key {strange[0]!r}; the keys are {', '.join(known)}"
             )
-        if type(max_concurrent) is not int or max_concurrent < 0:
-            raise InvalidConfig(f"max_concurrent must be 0 or more, not {max_concurrent!r}")
+        self._limit_to(max_concurrent, "max_concurrent", least=0)
         self._terms = BohbParameters(**given)
-        self._most = max_concurrent or math.inf
 
     def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
         if is_config_space(space):
@@ -98,14 +96,13 @@ class TuneBOHB(LibrarySearch):
         return super().read_space(space, is_own=is_own)
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
-        return _Study(parameters, self._terms, self._most)
+        return _Study(parameters, self._terms)
 
 
 class _Study:
-    def __init__(self, parameters: Parameters, terms: BohbParameters, most: float) -> None:
+    def __init__(self, parameters: Parameters, terms: BohbParameters) -> None:
         self._parameters = parameters
         self._terms = terms
-        self._most = most
         self._searched = varied(parameters.all)
         self._least = max(terms.min_points_in_model or 0, len(self._searched) + 1)
         self._sizes = [
@@ -118,11 +115,8 @@ class _Study:
         # continued have reported.
         self._budgets: set[int] = set()
         self._newest: dict[int, int] = {}
-        self._running: set[int] = set()
 
-    def ask(self, query: Query) -> Assignment | None:
-        if len(self._running) >= self._most:
-            return None
+    def ask(self, query: Query) -> Assignment:
         rng = random.Random(f"{query.seed}/bohb")
         answer = self._parameters.complete({}, rng)
         if rng.random() >= self._terms.random_fraction and (ranked := self._ranked()):
@@ -132,7 +126,6 @@ class _Study:
         return answer
 
     def take(self, query: Query, assignment: Assignment) -> None:
-        self._running.add(query.number)
         self._vectors[query.number] = self._vector(query, assignment)
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
@@ -140,7 +133,6 @@ class _Study:
         self._newest[query.number] = step
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
-        self._running.discard(query.number)
         if losses is None:
             self._everywhere[query.number] = math.inf
         elif not query.trial_id:

@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.cube import bounds
-from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
+from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.trial.space import Categorical, Float, Integer, Normal
 from holdfast.tune.search.library import (
@@ -53,9 +53,7 @@ class HEBOSearch(LibrarySearch):
     ) -> None:
         seed = random_state_seed
         super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
-        if type(max_concurrent) is not int or max_concurrent <= 0:
-            raise InvalidConfig(f"max_concurrent must be above 0, not {max_concurrent!r}")
-        self._most = max_concurrent
+        self._limit_to(max_concurrent, "max_concurrent")
         self._more = more
 
     def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
@@ -66,7 +64,7 @@ class HEBOSearch(LibrarySearch):
         return super().read_space(space, is_own=is_own)
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
-        return _Study(parameters, seed, self._most, self._more)
+        return _Study(parameters, seed, self._more)
 
 
 @dataclass(slots=True)
@@ -74,7 +72,6 @@ class _Study(RebuiltStudy):
     who = "HEBOSearch"
 
     seed: int
-    most: int
     more: Mapping[str, Any]
 
     def axis(self, parameter: Parameter) -> dict[str, Any]:
@@ -93,11 +90,9 @@ class _Study(RebuiltStudy):
                 kind = ("pow_int" if log else "int") if is_whole else ("pow" if log else "num")
                 return {"name": name, "type": kind, "lb": low, "ub": high, "base": 10}
 
-    def answer(self, query: Query) -> Assignment | None:
+    def answer(self, query: Query) -> Assignment:
         import torch
 
-        if len(self.running) >= self.most:
-            return None
         # The library uses the global random numbers of NumPy and torch.
         with (
             seeded_numpy(query.seed),

@@ -373,10 +373,6 @@ class RebuiltStudy(Study, ABC):
         """The configs in the order of the questions, whichever ended first."""
         return [self._known[number] for number in sorted(self._known)]
 
-    @property
-    def running(self) -> list[Assignment]:
-        return [one.assignment for one in self.tried if one.loss is None and not one.is_failed]
-
     def measured(self, *, with_running: bool = False) -> list[tuple[Assignment, float]]:
         """Each config with its loss. Empty until one has succeeded.
 
@@ -477,6 +473,8 @@ class LibrarySearch(Searcher, ABC):
     library: ClassVar[Framework | None] = None
     needs_trust: ClassVar[str] = "passes its arguments to a library"
     takes_many_metrics: ClassVar[bool] = False
+    # So many trials may run at once.
+    _most: float = math.inf
     look_ahead: float = 1 / 8
     """See `Searcher.look_ahead`: a model knows nothing of the running trials either, and these
     are an eighth more."""
@@ -502,6 +500,12 @@ class LibrarySearch(Searcher, ABC):
         self._restored: Mapping[str, Any] | None = None  # see `set_state`
         if evaluated_rewards is not None:
             self._take_rewards(evaluated_rewards)
+
+    def _limit_to(self, most: int, name: str, *, least: int = 1) -> None:
+        """Let so many trials run at once, 0 for no limit. Raises InvalidConfig."""
+        if type(most) is not int or most < least:
+            raise InvalidConfig(f"{name} must be a whole number from {least} on, not {most!r}")
+        self._most = most or math.inf
 
     def _check_library(self) -> None:
         if self.library is not None:
@@ -551,6 +555,8 @@ class LibrarySearch(Searcher, ABC):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         run = self._opened
+        if len(run.asked) >= self._most:
+            return None
         query = run.query(trial_id)
         if query.is_given:
             rng = random.Random(f"{run.seed}/{query.number}")

@@ -62,8 +62,7 @@ class ZOOptSearch(LibrarySearch):
             raise InvalidConfig(
                 f"ZOOptSearch(budget=...) must say how many trials there will be, not {budget!r}"
             )
-        if type(parallel_num) is not int or parallel_num <= 0:
-            raise InvalidConfig(f"parallel_num must be above 0, not {parallel_num!r}")
+        self._limit_to(parallel_num, "parallel_num")
         self._parallel = parallel_num
         self._more = {"budget": budget, **more}
 
@@ -90,9 +89,7 @@ class _Study(RebuiltStudy):
             return (ValueType.DISCRETE, [0, parameter.count - 1], False)
         return (ValueType.CONTINUOUS, [0.0, 1.0], 10**-_DIGITS)
 
-    def answer(self, query: Query) -> Assignment | None:
-        if len(self.running) >= self.parallel:
-            return None
+    def answer(self, query: Query) -> Assignment:
         with seeded_numpy(query.seed):
             found = self._suggested()
         if found is None:
