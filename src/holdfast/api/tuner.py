@@ -364,15 +364,11 @@ class Tuner:
     def __repr__(self) -> str:
         if self._earlier is not None:
             return f"Tuner({self.trainable})\n  state: {self._state}"
-        from holdfast.api.tuner import tuner_text
-
         return tuner_text(self._request, self._state, os.environ)
 
     def _repr_html_(self) -> str:
         if self._earlier is not None:
             return self.get_results()._repr_html_()
-        from holdfast.api.tuner import tuner_html
-
         return tuner_html(self._request, self._state, os.environ)
 
     @property

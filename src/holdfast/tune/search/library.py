@@ -24,6 +24,7 @@ from holdfast.lazy import Framework
 from holdfast.plain_numbers import is_number
 from holdfast.scheduler.searchers.cube import varied
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
+from holdfast.schema import Count, UnreadableRecord, decode, to_fields
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.metrics import has_metric, lookup, near_text
 from holdfast.trial.search_space.parameters import (
@@ -129,45 +130,20 @@ _VERSION: Final = 1
 class EndedTrial:
     """A trial's values, as an assignment, and its losses; None if it failed."""
 
-    values: Assignment
-    losses: Losses | None
+    # Anything in a mapping: a search of the user's own objects may have some.
+    values: Any
+    losses: Sequence[float] | None
     pruned: bool = False
-
-    @classmethod
-    def of(cls, given: Any) -> Self:
-        """Raises ValueError."""
-        losses = given["losses"]
-        is_fine = losses is None or (losses and all(map(_is_finite, losses)))
-        if not is_fine or type(given["pruned"]) is not bool:
-            raise ValueError
-        values = {str(name): value for name, value in dict(given["values"]).items()}
-        found = None if losses is None else tuple(map(float, losses))
-        return cls(values=values, losses=found, pruned=given["pruned"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSearch:
     """`searcher` is the name of its class, `suggested` how many configs it has suggested."""
 
+    version: Count = _VERSION
     searcher: str
-    suggested: int = 0
-    ended: Sequence[EndedTrial] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        ended = [
-            {
-                "values": dict(one.values),
-                "losses": None if one.losses is None else list(one.losses),
-                "pruned": one.pruned,
-            }
-            for one in self.ended
-        ]
-        return {
-            "version": _VERSION,
-            "searcher": self.searcher,
-            "suggested": self.suggested,
-            "ended": ended,
-        }
+    suggested: Count
+    ended: Sequence[EndedTrial]
 
     @classmethod
     def of(cls, state: Any, searcher: str) -> Self:
@@ -181,13 +157,12 @@ class SavedSearch:
         if state.get("version") != _VERSION:
             raise InvalidConfig(f"a newer version of holdfast has saved this {searcher}")
         try:
-            suggested = state["suggested"]
-            if type(suggested) is not int or suggested < 0:
-                raise ValueError
-            ended = [*map(EndedTrial.of, state["ended"])]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            found: Self = decode(cls, dict(state))
+            if not all(isinstance(one.values, Mapping) for one in found.ended):
+                raise UnreadableRecord("a trial has no values")
+        except UnreadableRecord as error:
             raise InvalidConfig(f"the saved state of {searcher} is damaged") from error
-        return cls(searcher=searcher, suggested=suggested, ended=ended)
+        return found
 
 
 def written(state: Mapping[str, Any], searcher: str) -> bytes:
@@ -573,8 +548,7 @@ class LibrarySearch(Searcher, ABC):
         run = self._opened
         query = run.query(trial_id)
         try:
-            found = run.terms.assignment(config, f"trial {trial_id}", _looks_same)
-            assignment = run.terms.fit(found, f"the search of trial {trial_id}")
+            assignment = run.read(config, f"trial {trial_id}", f"the search of trial {trial_id}")
         except InvalidSearchSpace as error:
             _log.warning("%s does not get a trial of another space: %s", self._name, error)
             run.skip()
@@ -584,8 +558,7 @@ class LibrarySearch(Searcher, ABC):
     def take_added(self, trial_id: str, config: dict[str, Any]) -> bool:
         run = self._opened
         try:
-            found = run.terms.assignment(config, f"trial {trial_id}", _looks_same)
-            assignment = run.terms.fit(found, f"the config of trial {trial_id}")
+            assignment = run.read(config, f"trial {trial_id}", f"the config of trial {trial_id}")
         except InvalidSearchSpace:
             return False
         given = run.suggested  # an added config takes the place of none of `points_to_evaluate`
@@ -655,9 +628,7 @@ class LibrarySearch(Searcher, ABC):
     def _tell_evaluated(self, evaluated: EvaluatedPoint) -> None:
         run, label = self._opened, "a point that was tried elsewhere"
         query = run.query(pruned=evaluated.pruned)
-        known = run.terms.known(evaluated.config)
-        found = run.terms.assignment(known, label, _looks_same)
-        assignment = run.terms.fit(found, label)
+        assignment = run.read(run.terms.known(evaluated.config), label, label)
         metrics = run.goal.metrics
         if evaluated.values is not None and len(evaluated.values) != len(metrics):
             raise InvalidConfig(
@@ -685,9 +656,12 @@ class LibrarySearch(Searcher, ABC):
         in the arguments of the constructor."""
         run = self._run
         if run is None:
-            return dict(self._restored or SavedSearch(searcher=self._name).as_dict())
+            return dict(
+                self._restored
+                or to_fields(SavedSearch(searcher=self._name, suggested=0, ended=[]))
+            )
         saved = SavedSearch(searcher=self._name, suggested=run.suggested, ended=run.ended)
-        return saved.as_dict()
+        return to_fields(saved)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Learn from the trials of `state` when `fit()` begins, and continue the points where it
@@ -729,7 +703,7 @@ class LibrarySearch(Searcher, ABC):
             assignment = run.take(query, run.terms.fit(one.values, "the saved state"))
             if one.losses is not None and len(one.losses) != len(run.goal.metrics):
                 raise InvalidConfig(f"the saved state of {self._name} has other metrics")
-            run.tell(query, assignment, one.losses)
+            run.tell(query, assignment, None if one.losses is None else tuple(one.losses))
         run.points = run.points[saved.suggested :]
 
     # -- the rest -------------------------------------------------------------------------------
@@ -851,9 +825,14 @@ class SearchRun:
     asked: dict[str, tuple[Query, Assignment]] = field(default_factory=dict)
     ended: list[EndedTrial] = field(default_factory=list)
 
+    def read(self, config: Mapping[str, Any], label: str, who: str) -> Assignment:
+        """The whole assignment of a config. Raises InvalidSearchSpace."""
+        return self.terms.fit(self.terms.assignment(config, label, _looks_same), who)
+
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         self.study.tell(query, assignment, losses)
-        self.ended.append(EndedTrial(values=assignment, losses=losses, pruned=query.pruned))
+        plain = None if losses is None else [*losses]
+        self.ended.append(EndedTrial(values=assignment, losses=plain, pruned=query.pruned))
 
     def query(self, trial_id: str = "", *, pruned: bool = False) -> Query:
         seed = int(random.Random(f"{self.seed}/{self.number}").random() * 2**32)
