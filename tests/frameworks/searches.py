@@ -149,6 +149,7 @@ class SearchContract:
     depends: ClassVar[int] = 3
     takes_conditions: ClassVar[bool] = True
     takes_normal: ClassVar[bool] = True
+    takes_one_config: ClassVar[bool] = False
     refuses_normal: ClassVar[str] = r"^far: .* normal distribution"
 
     @classmethod
@@ -301,7 +302,10 @@ class SearchContract:
         assert all(math.isfinite(one["far"]) for one in found)
         assert all((one["step"] / 0.5).is_integer() for one in found)
 
-    def test_a_space_of_one_config_is_refused(self) -> None:
+    def test_a_space_of_one_config_is_searched_or_refused(self) -> None:
+        if self.takes_one_config:
+            assert ran(opened(self.made(), {"x": tune.choice([1])}), 1, by_x) == [{"x": 1}]
+            return
         with pytest.raises(InvalidSearchSpace, match=r"^x: nothing to search"):
             opened(self.made(), {"x": tune.choice([1])})
 

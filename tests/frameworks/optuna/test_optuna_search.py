@@ -82,6 +82,7 @@ def answers_after_restore(
 class TestOptuna(SearchContract):
     count: ClassVar[int] = 40
     takes_normal: ClassVar[bool] = False
+    takes_one_config: ClassVar[bool] = True
     refuses_normal: ClassVar[str] = r"^far: Optuna has no distribution"
 
     @classmethod
