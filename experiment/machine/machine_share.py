@@ -192,7 +192,7 @@ class Membership:
 def is_locked(path: Path) -> bool:
     """True if a process holds a lock on this file, shared or not."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -5,7 +5,7 @@
     0001.stdout/.stderr  its output, of all starts
     0001.experiments   the experiments that its script has begun, a line of JSON each
     .changing          locked by who changes a job's file
-    .bell-...          a FIFO of a runner: it hears that something has changed
+    .runner-...        locked by a runner as long as it lives
 
 The commands in it run as the user, so a folder that others can write to is refused.
 """
@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -56,7 +56,8 @@ class LastLines:
 class Attempt:
     """One start of a job. `exit_code` is negative for a signal; None while it runs, and if its
     runner was killed. `interrupted`: the runner asked it to end. `last_lines` are of its stderr,
-    or, if it has written none, `of_stdout`. `runner` is the runner's bell."""
+    or, if it has written none, `of_stdout`. `runner` is the name of the runner's
+    file."""
 
     began_at: Moment
     ended_at: Moment | None = None
@@ -143,7 +144,7 @@ class Job:
 
 FOLDER = "HOLDFAST_QUEUE"
 _MOST_BYTES = 16 << 20
-_BELL = ".bell-"
+_RUNNER = ".runner-"
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 JSON, LOCK, STDOUT, STDERR, EXPERIMENTS = ".json", ".lock", ".stdout", ".stderr", ".experiments"
 
@@ -184,7 +185,6 @@ class QueueFolder:
             number = max(self._ids(), default=0) + 1
             job = make(number)
             self._write(job)
-        self.ring()
         return job
 
     def jobs(self) -> list[ListedJob]:
@@ -217,7 +217,6 @@ class QueueFolder:
         with self._changing():
             job = change(self.known(number))
             self._write(job)
-        self.ring()
         return job
 
     def remove(self, number: int) -> Job:
@@ -239,14 +238,6 @@ class QueueFolder:
         with self._changing():
             return self._lock(number)
 
-    def wait_for_end(self, number: int) -> None:
-        """Return when no process of the job is left. Blocks."""
-        descriptor = os.open(self.file(number, LOCK), _OPEN, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        finally:
-            os.close(descriptor)
-
     def _lock(self, number: int) -> int | None:
         descriptor = os.open(self.file(number, LOCK), _OPEN, 0o600)
         try:
@@ -259,37 +250,27 @@ class QueueFolder:
     def file(self, number: int, kind: str) -> Path:
         return self.path / f"{number:04d}{kind}"
 
-    def ring(self) -> None:
-        """Tell all runners that something has changed."""
-        for bell in self.path.glob(f"{_BELL}*"):
-            try:
-                descriptor = os.open(bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except OSError:  # its runner is gone
-                bell.unlink(missing_ok=True)
-                continue
-            with suppress(BlockingIOError):  # it is rung already
-                os.write(descriptor, b"!")
-            os.close(descriptor)
+    @property
+    def changed_at(self) -> int:
+        """It differs from before if a job's file was written or removed meanwhile."""
+        return os.stat(self.path).st_mtime_ns
 
-    def has_runner(self, bell: str) -> bool:
-        """True if the runner with this bell lives."""
-        try:
-            os.close(os.open(self.path / bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-        except OSError:
-            return False
-        return True
+    def has_runner(self, name: str) -> bool:
+        """True if the runner of this name lives."""
+        return is_locked(self.path / name)
 
     @contextmanager
-    def bell(self) -> Iterator[tuple[str, int]]:
-        """The name of a bell, and a descriptor that becomes readable when something has
-        changed."""
-        name = f"{_BELL}{os.getpid()}-{secrets.token_hex(4)}"
-        path, hidden = self.path / name, self.path / f".new{name}"
-        os.mkfifo(hidden, 0o600)
-        descriptor = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    def runner(self) -> Iterator[str]:
+        """The name of a new runner, which lives until then."""
+        path = self.path / f"{_RUNNER}{os.getpid()}-{secrets.token_hex(4)}"
+        with self._changing():
+            for other in self.path.glob(f"{_RUNNER}*"):
+                if not is_locked(other):  # it was killed
+                    other.unlink()
+            descriptor = os.open(path, _OPEN, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
-            os.rename(hidden, path)  # only now: `ring` removes a bell that nobody has open
-            yield path.name, descriptor
+            yield path.name
         finally:
             path.unlink(missing_ok=True)
             os.close(descriptor)

@@ -1,7 +1,8 @@
 """`holdfast queue run`: starts the jobs that are due, and writes down how they end.
 
-Several runners of one queue are kept apart by the jobs' locks. Nothing polls: a runner waits for
-its guards, for its bell, which `queue add` and `queue stop` ring, and for signals.
+Several runners of one queue are kept apart by the jobs' locks. A runner waits for its guards, and
+looks four times a second whether a file in the folder has changed, a share was granted or a signal
+has come.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import select
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,6 +29,7 @@ from holdfast.experiment.queue.queue_folder import (
     LastLines,
     ListedJob,
     QueueFolder,
+    State,
 )
 from holdfast.runtime.fleet.facts import CPUS, detect_total, gpu_names_of
 from holdfast.runtime.interpreter import start_child
@@ -46,13 +47,12 @@ _LINES = 5
 class JobProcess:
     """One job from its lock to its end. It waits first for what it holds as a whole."""
 
-    def __init__(self, folder: QueueFolder, job: Job, lock: int, wake: Callable[[], None]) -> None:
-        """`wake` is called in any thread when the job may start. Raises OSError, InvalidConfig."""
+    def __init__(self, folder: QueueFolder, job: Job, lock: int) -> None:
+        """Raises OSError, InvalidConfig."""
         self.job = job
         self.signums: list[int] = []
         self._folder = folder
         self._lock = lock
-        self._wake = wake
         self._guard: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._answer = b""
@@ -156,7 +156,6 @@ class JobProcess:
 
         def granted(allocation: Allocation) -> None:
             self._granted = allocation
-            self._wake()
 
         taken = self._share.take(wanted, granted)
         if isinstance(taken, Allocation):
@@ -191,9 +190,12 @@ def _tail(path: str) -> str:
     return "\n".join(lines[-_LINES:])
 
 
+_TICK_S = 0.25
+# After a change it looks so long at each tick: times of files are coarse, and the lock of a job
+# that has ended is free a little later.
+_CHANGING_S = 1.0
 # Also without news it looks so often: another runner may have been killed.
 _LOOK_S = 60.0
-_RETRY_S = 5.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -227,12 +229,12 @@ class QueueRunner:
         self._jobs: dict[int, JobProcess] = {}
         self._caught: list[int] = []
         self._answered = 0
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
-        self._waking = threading.Lock()
-        # Jobs whose runner was killed, and whose last processes are just ending.
-        self._ending: set[int] = set()
-        self._bell = ""
+        # A job's runner was killed, and its last processes are just ending.
+        self._is_ending = False
+        self._name = ""
+        # The newest change of the folder, and the times up to which and from which on it looks.
+        self._seen = 0
+        self._look_until = self._look_from = 0.0
         # Ends that are not written down yet.
         self._ended: dict[int, Callable[[Job], Job]] = {}
         self._spared = children()
@@ -242,40 +244,50 @@ class QueueRunner:
     def run(self) -> bool:
         """Until nothing is due, or a signal came; returns whether one came."""
         try:
-            with self._folder.bell() as (self._bell, bell), self._signals():
+            with self._folder.runner() as self._name, self._signals():
                 self._take()
-                while self._jobs or (not self._caught and (self._forever or self._ending)):
-                    self._wait(bell)
+                while self._jobs or (not self._caught and (self._forever or self._is_ending)):
+                    self._wait()
                     self._write_ends()
                     self._obey()
                     self._take()
         finally:
             for one in self._jobs.values():  # an error: the guards end with their sockets
                 one.close()
-            with self._waking:
-                os.close(self._woken)
-                os.close(self._wake)
-                self._wake = -1
         return bool(self._caught)
 
     def _take(self) -> None:
         """Start what is due and fits."""
         if self._caught:
             return
-        for listed in self._listed():
-            if len(self._jobs) >= self._most:
-                break
-            number = listed.job.id
-            if not listed.job.due or number in self._jobs or number in self._refused:
-                continue
-            lock = self._folder.lock(number)
-            if lock is not None:
-                self._begin(number, lock)
-            else:
-                self._await(listed.job)
+        if self._is_news():
+            self._is_ending = False
+            for listed in self._listed():
+                if len(self._jobs) >= self._most:
+                    break
+                number = listed.job.id
+                if not listed.job.due or number in self._jobs or number in self._refused:
+                    continue
+                lock = self._folder.lock(number)
+                if lock is not None:
+                    self._begin(number, lock)
+                elif listed.state is State.RUNNING:
+                    last = listed.job.last
+                    assert last is not None
+                    self._is_ending |= not self._folder.has_runner(last.runner)
         for one in list(self._jobs.values()):
             if one.may_start and one.job.id in self._jobs:
                 self._start(one)
+
+    def _is_news(self) -> bool:
+        """True if it should look at the jobs."""
+        now, changed = time.monotonic(), self._folder.changed_at
+        if changed != self._seen:
+            self._seen, self._look_until = changed, now + _CHANGING_S
+        if not self._is_ending and self._look_until < now < self._look_from:
+            return False
+        self._look_from = now + _LOOK_S
+        return True
 
     def _listed(self) -> list[ListedJob]:
         """All jobs. Raises InvalidConfig for an invalid file, but first the jobs that run end."""
@@ -290,7 +302,7 @@ class QueueRunner:
         try:
             job = self._folder.read(number)
             if job.due:
-                self._jobs[number] = JobProcess(self._folder, job, lock, self._ring)
+                self._jobs[number] = JobProcess(self._folder, job, lock)
                 return
         except FileNotFoundError:  # removed meanwhile
             pass
@@ -298,30 +310,15 @@ class QueueRunner:
             self._refuse(number, str(error))
         os.close(lock)
 
-    def _await(self, job: Job) -> None:
-        """Another runner has the job. If that was killed, wait until its job has ended, too."""
-        last = job.last
-        if job.id in self._ending or last is None or last.ended_at is not None:
-            return
-        if self._folder.has_runner(last.runner):
-            return
-        self._ending.add(job.id)
-
-        def wait() -> None:
-            self._folder.wait_for_end(job.id)
-            self._ending.discard(job.id)
-            self._ring()
-
-        threading.Thread(target=wait, name="holdfast-queue", daemon=True).start()
-
     def _refuse(self, number: int, why: str) -> None:
         self._refused.add(number)
+        self._seen = 0
         self._tell(Happened(what="cannot start", job=self._folder.read(number), why=why))
 
     def _start(self, one: JobProcess) -> None:
         now = time.time()
         try:
-            one.job = self._folder.change(one.job.id, lambda job: job.begun(now, self._bell))
+            one.job = self._folder.change(one.job.id, lambda job: job.begun(now, self._name))
             one.start(self._environ)
         except OSError as error:  # a full disk, or too many arguments: the other jobs run
             del self._jobs[one.job.id]
@@ -331,17 +328,15 @@ class QueueRunner:
             return
         self._tell(Happened(what="started", job=one.job))
 
-    def _wait(self, bell: int) -> None:
+    def _wait(self) -> None:
+        """Until a guard answers, or for a moment."""
         running = {n: one for n, one in self._jobs.items() if n not in self._ended}
         sockets = {one.socket.fileno(): n for n, one in running.items() if one.socket}
         poll = select.poll()
-        for descriptor in (bell, self._woken, *sockets):
+        for descriptor in sockets:
             poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll((_RETRY_S if self._ended else _LOOK_S) * 1000):
-            if descriptor in sockets:
-                self._hear(sockets[descriptor])
-            else:
-                os.read(descriptor, 1 << 12)
+        for descriptor, _ in poll.poll(_TICK_S * 1000):
+            self._hear(sockets[descriptor])
 
     def _hear(self, number: int) -> None:
         one = self._jobs[number]
@@ -372,7 +367,7 @@ class QueueRunner:
                 continue
             del self._jobs[number], self._ended[number]
             one.close()
-            self._folder.ring()  # its lock is free
+            self._seen = 0
             is_cut = job.last is not None and job.last.interrupted
             code = None if job.last is None else job.last.exit_code
             what = "done" if code == 0 else "interrupted" if is_cut else "failed"
@@ -408,11 +403,6 @@ class QueueRunner:
             del self._jobs[one.job.id]
             one.close()
 
-    def _ring(self) -> None:
-        with self._waking, suppress(BlockingIOError):
-            if self._wake >= 0:
-                os.write(self._wake, b"!")
-
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """The first signal interrupts the jobs, the second one kills them."""
@@ -420,13 +410,9 @@ class QueueRunner:
         def catch(signum: int, _frame: FrameType | None) -> None:
             self._caught.append(signum)
 
-        # The handler itself must not wait for a lock: the interpreter writes to the pipe.
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-
         before = {signum: signal.signal(signum, catch) for signum in _SIGNALS}
         try:
             yield
         finally:
-            signal.set_wakeup_fd(-1)
             for signum, handler in before.items():
                 signal.signal(signum, handler)

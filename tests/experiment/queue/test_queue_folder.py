@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,10 @@ def add(folder: QueueFolder, name: str = "train") -> Job:
     return folder.add(
         lambda number: Job(id=number, name=name, command=["true"], directory="/", added_at=1.0)
     )
+
+
+def stop(folder: QueueFolder) -> Job:
+    return folder.change(1, Job.stopped_by_user)
 
 
 @pytest.fixture
@@ -86,28 +91,21 @@ def test_one_process_has_a_job_at_a_time(folder: QueueFolder) -> None:
         folder.remove(1)
 
 
-def test_a_runner_hears_of_changes(folder: QueueFolder) -> None:
-    with folder.bell() as (name, bell):
-        assert folder.has_runner(name)
-        add(folder)
-        assert os.read(bell, 10) == b"!"
-    assert not folder.has_runner(name)
-    (folder.path / ".bell-left").touch()  # a FIFO of a runner that was killed
-    os.unlink(folder.path / ".bell-left")
-    os.mkfifo(folder.path / ".bell-left")
-    folder.ring()
-    assert not (folder.path / ".bell-left").exists()
+def test_a_runner_lives_until_its_file_is_free(folder: QueueFolder) -> None:
+    (folder.path / ".runner-left").touch()  # of a runner that was killed
+    assert not folder.has_runner(".runner-left")
+    with folder.runner() as first, folder.runner() as second:
+        assert folder.has_runner(first)
+        assert folder.has_runner(second)
+        assert not (folder.path / ".runner-left").exists()
+    assert not folder.has_runner(first)
+    assert [*folder.path.iterdir()] == [folder.path / ".changing"]
 
 
-def test_a_job_that_is_added_while_a_runner_starts_takes_no_bell_away(
-    folder: QueueFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = os.mkfifo
-
-    def made(path: Path, mode: int) -> None:
-        make(path, mode)
-        add(folder)
-
-    monkeypatch.setattr(os, "mkfifo", made)
-    with folder.bell() as (name, _):
-        assert folder.has_runner(name)
+def test_a_change_of_a_job_can_be_seen(folder: QueueFolder) -> None:
+    seen = [folder.changed_at]
+    for change in (add, stop, QueueFolder.jobs):
+        time.sleep(0.05)
+        change(folder)
+        seen.append(folder.changed_at)
+    assert seen[0] < seen[1] < seen[2] == seen[3]

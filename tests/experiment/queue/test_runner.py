@@ -108,7 +108,6 @@ def test_a_full_disk_at_a_jobs_end_stops_no_other_and_runs_nothing_again(
     add(folder, "sh", "-c", "echo ran")
     add(folder, "sh", "-c", "echo ran")
     write, refused = QueueFolder._write, [1, 2]
-    monkeypatch.setattr("holdfast.experiment.queue.runner._RETRY_S", 0.0)
 
     def full(self: QueueFolder, job: Job) -> None:
         if job.last is not None and job.last.ended_at is not None and refused:
