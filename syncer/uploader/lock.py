@@ -34,32 +34,29 @@ from holdfast.syncer.files.tree import is_at, regular_descriptor
 _HELD: set[Path] = set()
 _LARGEST = 1 << 16
 _LONGEST_COMMAND = 120
-# Start times come in ticks of the kernel, and are compared between two clocks.
+# Start times come in ticks of the kernel, and are compared with those of another clock.
 _TOLERANCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A process as the file names it, unchecked. `started` and `since`, the time when it took the
-    lock, are seconds since 1970, 0 if not known. `has_nodes`: nodes of its cluster upload to the
+    """A process as the file names it, unchecked. `since`, the time when it took the lock, is in
+    seconds since 1970, 0 if not known. `has_nodes`: nodes of its cluster upload to the
     experiment's folder."""
 
     pid: Annotated[int, Between(0, 1 << 31)] = 0
     host: str = ""
     command: str = ""
-    started: Annotated[float, Between(0, 1e11)] = 0.0
     since: Annotated[float, Between(0, 1e11)] = 0.0
     has_nodes: bool = False
 
     @classmethod
     def here(cls, *, has_nodes: bool = False) -> Self:
         """This process."""
-        pid = os.getpid()
         return cls(
-            pid=pid,
+            pid=os.getpid(),
             host=os.uname().nodename,
             command=_command(sys.orig_argv),
-            started=_start_time(pid),
             since=time.time(),
             has_nodes=has_nodes,
         )
@@ -82,8 +79,7 @@ class Holder:
         the same pid."""
         if self.host != os.uname().nodename or self.pid <= 0 or not is_alive(self.pid):
             return False
-        now = _start_time(self.pid)
-        return not (self.started and now) or abs(now - self.started) < _TOLERANCE_S
+        return not self.since or _start_time(self.pid) < self.since + _TOLERANCE_S
 
     def __str__(self) -> str:
         facts = [_command([self.command])] if self.command else []

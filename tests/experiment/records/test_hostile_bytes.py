@@ -217,7 +217,7 @@ FORMS = {
         unpack=lambda data: data.decode("latin-1"),
     ),
     "lock": Form(
-        json.dumps({"pid": 3, "host": "h", "command": "c", "started": 1.0, "since": 2.0}).encode(),
+        json.dumps({"pid": 3, "host": "h", "command": "c", "since": 2.0}).encode(),
         in_file(holder_of),
     ),
     "note": Form(b"/there", in_file(read_note), OSError, unpack=lambda data: data.decode()),

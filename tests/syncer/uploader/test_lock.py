@@ -225,7 +225,7 @@ def test_what_a_lock_says_is_not_believed(tmp_path: Path, said: bytes) -> None:
 
 
 def test_a_number_that_another_process_has_by_now_is_not_a_holder(tmp_path: Path) -> None:
-    said = replace(Holder.here(), started=1.0)
+    said = replace(Holder.here(), since=1.0)
     assert not said.is_controller
     assert Holder.here().is_controller
     path = tmp_path / ".lock"
