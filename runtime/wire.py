@@ -77,9 +77,11 @@ class Decoder:
         return messages
 
     def _decode(self, body: bytes) -> Message:
-        counting = _Counting().hooks if len(body) > _LARGE else {}
         try:
-            message = msgpack.unpackb(body, strict_map_key=False, **counting)
+            if len(body) > _LARGE:
+                message = msgpack.unpackb(body, strict_map_key=False, **_Counting().hooks)
+            else:
+                message = msgpack.unpackb(body, strict_map_key=False)
         except (ValueError, TypeError) as error:  # TypeError: a key that is a list or a map
             raise WireError(f"a frame of {len(body)} bytes is not MessagePack: {error}") from error
         if not isinstance(message, list) or not message or not isinstance(message[0], str):

@@ -507,7 +507,7 @@ class WallClock:
         elapsed, system_s = self._elapsed(), self._system_time()
         now = before + (elapsed - at)
         # The comparison is false for NaN.
-        if isinstance(system_s, float | int) and before <= system_s <= LATEST_S:
+        if isinstance(system_s, (float, int)) and before <= system_s <= LATEST_S:
             now = float(system_s)
         self._last = (now, elapsed)
         return now

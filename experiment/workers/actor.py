@@ -26,6 +26,7 @@ from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import EndOrdered, Exited, Raised
+from holdfast.schema import decode_row
 from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
 from holdfast.trial.events import Measured, Returned, Unread
 from holdfast.trial.resources import Usage
@@ -341,11 +342,11 @@ class TrialActor:
         return Grant(gpus=tuple(self.assignment.gpus), memory_bytes=int(memory))
 
     def _host_message(self, message: Message) -> None:
+        kind = worker_messages.MESSAGES.find(message)
+        if kind is not None:  # nearly all, and the patterns take longer
+            self._on_said(decode_row(kind, message))
+            return
         match message:
-            case _ if worker_messages.MESSAGES.knows(
-                message
-            ):  # nearly all, and the patterns take longer
-                self._on_said(worker_messages.MESSAGES.read(message))
             case ["imported", names, took_s]:
                 self._host.launcher.learn(*checked(names, took_s))
             case ["unread", lines] if type(lines) is int and 0 < lines < 1 << 40:

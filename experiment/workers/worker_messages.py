@@ -16,7 +16,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.worker.metrics import DEEPEST, LONGEST_LIST, LONGEST_TEXT
 from holdfast.names import shown
-from holdfast.schema import Between, Count, Messages, Stored, decode
+from holdfast.schema import Between, Count, Messages, Stored, decode, maker
 from holdfast.text import errors
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Reported, Saved, Started
@@ -202,6 +202,9 @@ MESSAGES = Messages(
 )
 
 
+_reported = maker(Reported)  # in a third of the time of its `__init__`
+
+
 def checkpoint(plain: object) -> CheckpointRecord:
     known: CheckpointRecord = decode(CheckpointRecord, plain)
     return known
@@ -299,7 +302,7 @@ class AttemptMessages:
         return self._iteration
 
     def reported(self, said: WorkerReport) -> Reported:
-        return Reported(
+        return _reported(
             trial_id=self._assignment.trial_id,
             attempt=self._assignment.attempt,
             iteration=self.count(said),
@@ -308,6 +311,7 @@ class AttemptMessages:
             time_this_iter_s=said.time_this_iter_s,
             time_total_s=said.time_total_s,
             checkpoint=said.checkpoint and self._record(said.checkpoint),
+            has_room=False,
         )
 
     def saved(self, said: WorkerSaved) -> Saved:

@@ -330,15 +330,17 @@ class Messages:
     def __init__(self, kinds: Mapping[str, type]) -> None:
         self._kinds = kinds
 
-    def knows(self, message: Sequence[Any]) -> bool:
-        """True if one of the classes has the name that the message begins with."""
-        return bool(message) and type(message[0]) is str and message[0] in self._kinds
+    def find(self, message: Sequence[Any]) -> type | None:
+        """The class with the name that the message begins with; None if there is none."""
+        name = message[0] if message else None
+        return self._kinds.get(name) if type(name) is str else None
 
     def read(self, message: list[Any]) -> Any:
         """The message as an object of its class. Raises UnreadableRecord."""
-        if not self.knows(message):
+        kind = self.find(message)
+        if kind is None:
             raise UnreadableRecord(f"unknown message {shown(message[0] if message else message)}")
-        return decode_row(self._kinds[message[0]], message)
+        return decode_row(kind, message)
 
 
 def _of_class(kind: type) -> Decode:

@@ -287,6 +287,7 @@ class Journal:
         self._forgotten = START
         self._renewed: Takeover | None = None
         self._number, self._fd, self._size = -1, -1, 0
+        self._position = START
         known = segments(directory)
         for number in known:
             if number < begins:
@@ -309,7 +310,10 @@ class Journal:
     @property
     def position(self) -> Position:
         """The position after the last record."""
-        return Position(self._number, self._size)
+        known = self._position
+        if known.offset != self._size or known.segment != self._number:
+            self._position = known = Position(self._number, self._size)
+        return known
 
     def append(self, payloads: Iterable[bytes]) -> Position:
         """Write all payloads to the kernel with one call; return the position after them.
