@@ -1,4 +1,4 @@
-"""`holdfast logs` and `show --watch`: a trial's output, and an experiment that is read repeatedly.
+"""`holdfast logs`: a trial's output, once or as it grows.
 
 A node sends the output of its trials to storage with each publication. So the output of a trial
 that runs on a node is there, also if the experiment runs on this machine.
@@ -21,19 +21,14 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.contents import check_folder
 from holdfast.experiment.folder.layout import ERROR, Layout, log_names_of, rank_log
 from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
-from holdfast.experiment.progress.summarizer import leader
 from holdfast.experiment.records.place import read_mirror
-from holdfast.experiment.records.view import Condition, ExperimentView, counts, sync_period_s
+from holdfast.experiment.records.view import Condition, ExperimentView, sync_period_s
 from holdfast.names import listed
-from holdfast.results.reading import RunStarts, published_as
+from holdfast.results.following import PAUSE_PER_CPU_S, Followed
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.tree import open_regular
-from holdfast.syncer.journal.segment import segments
-from holdfast.syncer.journal.stretches import segment_size
-from holdfast.syncer.stores.store import ObjectInfo
-from holdfast.syncer.uploader.lock import current_holder
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 
@@ -213,14 +208,10 @@ def _not_written(experiment: ExperimentView, trial: Trial, name: str) -> str:
     )
 
 
-# Reading a file on this machine takes 20 us; reading an object is a request that costs money.
+# Reading a file on this machine takes 20 us.
 INTERVAL_HERE_S = 0.5
-INTERVAL_STORAGE_S = 5.0
 # A node has uploaded a trial's output so long after it was ordered to.
 _ARRIVES_S = 3.0
-# Reading the records of 10,000 trials takes a second of CPU time: use at most a twentieth of a
-# core.
-PAUSE_PER_CPU_S = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,35 +242,31 @@ class LogSource(Protocol):
 
 
 class TrialLog:
-    """A file in a trial's folder, read where the experiment's records are newest.
-
-    `find` reads the experiment again. `now` returns the time in seconds since 1970.
-    """
+    """A file in the folder of a trial of an experiment that is followed. `now` returns the time in
+    seconds since 1970."""
 
     def __init__(
         self,
-        experiment: ExperimentView,
-        trial: Trial,
+        followed: Followed,
+        trial_id: str,
         name: str,
         *,
-        find: Callable[[], ExperimentView],
         now: Callable[[], float],
         rank: int = 0,
     ) -> None:
-        self._experiment = experiment
-        self._trial = trial
+        self._followed = followed
+        self._trial_id = trial_id
         self._name = name
         self._rank = rank
-        self._find = find
         self._now = now
-        self._published: ObjectInfo | None = None
         self._final_at: float | None = None
 
     def read_state(self) -> LogState:
-        self._refresh()
-        condition = self._experiment.condition(self._now())
+        self._followed.look()
+        experiment = self._followed.view
+        condition = experiment.condition(self._now())
         is_over = condition in (Condition.FINISHED, Condition.ERRORED)
-        trial = self._experiment.machine.trials.get(self._trial.trial_id)
+        trial = self._trial
         is_final = trial is None or (
             trial.status.is_final and not self._may_grow(trial, condition)
         )
@@ -289,8 +276,12 @@ class TrialLog:
             has_begun=trial is not None and trial.attempt > 0,
             condition=condition,
             sender="" if trial is None else sender_of(trial, self._rank),
-            period_s=sync_period_s(self._experiment.machine),
+            period_s=sync_period_s(experiment.machine),
         )
+
+    @property
+    def _trial(self) -> Trial | None:
+        return self._followed.machine.trials.get(self._trial_id)
 
     def _may_grow(self, trial: Trial, condition: Condition) -> bool:
         """True if the node of a trial that has ended may not have sent all of its output yet."""
@@ -299,18 +290,13 @@ class TrialLog:
         now = self._now()
         if self._final_at is None:
             self._final_at = now
-        return now - self._final_at < sync_period_s(self._experiment.machine) + _ARRIVES_S
+        return now - self._final_at < sync_period_s(self._followed.machine) + _ARRIVES_S
 
     def read(self, offset: int) -> tuple[int, bytes] | None:
-        return piece_from(self._experiment, self._trial, self._name, offset)
-
-    def _refresh(self) -> None:
-        """Read the records again; from storage only if it has a new publication."""
-        in_storage = self._experiment.layout is None
-        published = published_as(self._experiment.location) if in_storage else None
-        if published is None or published != self._published:
-            self._experiment = self._find()
-            self._published = published
+        trial = self._trial
+        return (
+            None if trial is None else piece_from(self._followed.view, trial, self._name, offset)
+        )
 
 
 class Follower:
@@ -397,121 +383,4 @@ def _waited_for(state: LogState) -> str:
         return ""
     return (
         f"the trial runs on node {state.sender}, which sends its output every {state.period_s:g} s"
-    )
-
-
-# A look at this machine costs some 10 ms with a few trials, and 1 s with 10,000.
-_HERE_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """The experiment as it was just read. `is_new`: it differs from the view before in more than
-    its age."""
-
-    experiment: ExperimentView
-    condition: Condition
-    is_new: bool
-
-
-class Watcher:
-    """Yields views of an experiment.
-
-    `find` reads the experiment. `wait` is called with a number of seconds, `tell` with a line for
-    the user. `clock` and `cpu` return seconds since any fixed start, `now` since 1970.
-    """
-
-    def __init__(
-        self,
-        find: Callable[[], ExperimentView],
-        interval_s: float | None,
-        *,
-        wait: Callable[[float], None],
-        tell: Callable[[str], None],
-        cpu: Callable[[], float],
-        now: Callable[[], float],
-    ) -> None:
-        self._find = find
-        self._interval_s = interval_s
-        self._wait = wait
-        self._tell = tell
-        self._cpu = cpu
-        self._now = now
-        self._told: set[str] = set()
-        self._known: ExperimentView | None = None
-        self._mark: object = None
-        self._shown: object = None
-
-    def views(self) -> Iterator[View]:
-        """The last one is that of an experiment that no process runs.
-
-        Retries while storage does not answer. Raises what `find` raises at the first look, and
-        ExperimentNotFound once the experiment has been deleted.
-        """
-        while True:
-            used_s = self._cpu()
-            view = self._look()
-            if view is not None:
-                yield view
-                if view.condition is not Condition.LIVE:
-                    return
-            self._wait(max(self._pause_s(), PAUSE_PER_CPU_S * (self._cpu() - used_s)))
-
-    def _look(self) -> View | None:
-        try:
-            self._refresh()
-        except RunStarts as error:
-            self._say(error.state)
-            return None
-        except (StorageError, OSError) as error:
-            if self._known is None:
-                raise
-            self._say(f"{error}. Retrying")
-            return None
-        self._told.clear()
-        assert self._known is not None
-        condition = self._known.condition(self._now())
-        shown = _shown(self._known, condition)
-        is_new, self._shown = shown != self._shown, shown
-        return View(experiment=self._known, condition=condition, is_new=is_new)
-
-    def _refresh(self) -> None:
-        """Read the records again, if there are new ones."""
-        mark = None if self._known is None else _mark_of(self._known)
-        if mark is None or mark != self._mark:
-            self._known = self._find()
-            self._mark = mark
-
-    def _pause_s(self) -> float:
-        if self._interval_s is not None:
-            return self._interval_s
-        is_stored = self._known is not None and self._known.layout is None
-        return INTERVAL_STORAGE_S if is_stored else _HERE_S
-
-    def _say(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self._tell(text)
-
-
-def _mark_of(experiment: ExperimentView) -> object:
-    """Changes with each record. Raises StorageError, OSError."""
-    layout = experiment.layout
-    if layout is None:
-        return published_as(experiment.location)
-    newest = max(segments(layout.journal), default=0)
-    return newest, segment_size(layout.journal, newest), current_holder(layout.lock)
-
-
-def _shown(experiment: ExperimentView, condition: Condition) -> object:
-    """What a reader sees change, without the ages."""
-    machine = experiment.machine
-    best = leader(machine.trials.values(), machine.spec.metric, machine.spec.mode)
-    return (
-        condition,
-        counts(machine),
-        sum(trial.iteration for trial in machine.trials.values()),
-        None if best is None else (best.trial_id, best.iteration),
-        machine.epoch,
-        experiment.run,
     )

@@ -550,11 +550,12 @@ def find_enclosing(
     run: int | None = None,
     *,
     filesystem: Any = None,
+    kept: KeptRecords | None = None,
 ) -> ExperimentView:
     """As `find`. The path of a trial's folder, or of a checkpoint in it, finds its experiment, of
     which the results have `only` that trial."""
     try:
-        return find(path, settings, environ, run, filesystem=filesystem)
+        return find(path, settings, environ, run, filesystem=filesystem, kept=kept)
     except NeverBegun:
         raise
     except ExperimentNotFound:
@@ -564,7 +565,7 @@ def find_enclosing(
                 above, name = split(above, filesystem)
                 if not _may_enclose(above, filesystem):
                     continue
-                found = find(above, settings, environ, run, filesystem=filesystem)
+                found = find(above, settings, environ, run, filesystem=filesystem, kept=kept)
             except (ExperimentNotFound, NothingToRestore):
                 continue
             trials = found.machine.trials.values()

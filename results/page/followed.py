@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from math import inf
@@ -14,14 +15,14 @@ from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.progress.summarizer import Summarizer, finite
 from holdfast.experiment.records.view import ExperimentView
 from holdfast.names import shown
-from holdfast.results.logs import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
-from holdfast.results.page.entries import json_value
+from holdfast.results.following import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S, Followed
+from holdfast.results.page.entries import Entries, json_value
 from holdfast.results.page.facts import Causes, facts_of, summary_of
-from holdfast.results.page.followed_records import FollowedRecords
 from holdfast.results.page.history import concurrency, starts, timeline_of
 from holdfast.results.page.rows import (
     CheckpointValues,
     Point,
+    Recent,
     Wanted,
     read_curves,
 )
@@ -32,7 +33,9 @@ from holdfast.results.page.trial_page import checkpoint_goal, read_log, trial_pl
 from holdfast.results.reading import KeptRecords
 from holdfast.results.result_grid import outcome_of, results_of
 from holdfast.results.steering_client import why_not
+from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
+from holdfast.trial.events import Reported, Started
 from holdfast.trial.trial import Trial
 
 # The least time between two looks at this machine. A page is at most 1 s behind a report.
@@ -45,6 +48,8 @@ _CALM_PER_CPU_S: Final = 200
 _GAP_S: Final = 60.0
 # But only as often: each time reads the trial's files.
 _GAP_AGAIN_S: Final = 5.0
+# The reports of so many seconds give their rate.
+_RATE_S: Final = 10.0
 _MOST_METRICS: Final = 50
 _MOST_TRIALS: Final = 500
 _MOST_POINTS: Final = 20_000
@@ -88,8 +93,18 @@ class FollowedExperiment:
         self.key = key
         self._clock, self._cpu, self._now = clock, cpu, now
         self._looking = threading.Lock()
-        self._records = FollowedRecords(find, clock=clock, now=now)
+        self._recent = Recent()
+        self._followed = Followed(find, clock=clock, now=now, on_event=self._on_event)
+        # Who reads the machine, or what is made of it, holds it.
+        self._lock = self._followed.lock
         self._looked_at = clock()
+        # Pages with an earlier version must read everything again.
+        self._reset_at = int(now() * 1_000)
+        self._entries = Entries(self._reset_at)
+        self._machine: Machine | None = None
+        self._rate: deque[tuple[float, int]] = deque()
+        self._loaded_at = 0.0
+        self._is_dirty = True
         self._facts: dict[str, Any] = {}
         self._facts_version = 0
         self._facts_at = self._facts_due_at = self._facts_calm_at = 0.0
@@ -99,21 +114,22 @@ class FollowedExperiment:
         # By metric: the version, when it may be computed again, and the answer.
         self._importances: dict[str, tuple[int, float, dict[str, Any]]] = {}
         self._values = CheckpointValues()
-        with self._records.lock:
+        self._take_news()
+        with self._lock:
             self._refresh_facts()
 
     def close(self) -> None:
         """Forget what was downloaded."""
-        self._records.close()
+        self._followed.close()
 
     @property
     def version(self) -> int:
-        return self._records.entries.version
+        return self._entries.version
 
     @property
     def located(self) -> ExperimentView:
         """The experiment as of the last look, for an order to its run."""
-        return self._records.experiment
+        return self._followed.view
 
     def look(self, *, at_once: bool = False) -> Change:
         """Read what is new: costs a stat of the journal if nothing is. It looks every 0.4 s at
@@ -124,29 +140,75 @@ class FollowedExperiment:
         state before stays.
         """
         with self._looking:
-            pause_s = INTERVAL_STORAGE_S if self._records.is_stored else _HERE_S
+            pause_s = INTERVAL_STORAGE_S if self._followed.is_stored else _HERE_S
             if at_once or self._clock() - self._looked_at >= pause_s:
-                self._looked_at, reset_at = self._clock(), self._records.reset_at
-                self._records.look()
-                if self._records.reset_at != reset_at:  # no fact of the run before is shown
-                    self._facts_due_at = 0.0
-                with self._records.lock:
+                self._looked_at = self._clock()
+                try:
+                    self._followed.look()
+                finally:
+                    self._take_news()
+                with self._lock:
                     self._refresh_facts()
             return Change(
-                version=self._records.entries.version,
+                version=self._entries.version,
                 facts=self._facts_version,
-                is_live=self._records.is_live,
+                is_live=self._followed.is_live,
             )
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Reported):
+            self._recent.add(event)
+        elif isinstance(event, Started):
+            machine = self._followed.machine
+            self._recent.roll_back(event.trial_id, machine.trials[event.trial_id].resumed_from)
+
+    def _take_news(self) -> None:
+        """Bring the table of trials up to date."""
+        news, machine, at = self._followed.take_news(), self._followed.machine, self._clock()
+        if news.is_loaded:
+            self._recent = Recent()
+            if not machine.finished:  # else the files have all rows
+                for event in self._followed.newest_events():
+                    if isinstance(event, Reported) and event.trial_id in machine.trials:
+                        self._recent.add(event)
+        with self._lock:
+            if news.is_loaded:
+                self._on_loaded(machine)
+            changed = list(machine.trials)
+            if not news.is_all:  # new ones in the order of their numbers
+                changed = sorted(news.changed, key=lambda one: machine.trials[one].spec.index)
+            self._entries.update(machine, changed, is_live=self._followed.is_live)
+        self._is_dirty |= bool(news.reports) or news.is_more
+        self._rate.append((at, news.reports))
+        while self._rate[0][0] < at - _RATE_S:
+            self._rate.popleft()
+
+    def _on_loaded(self, machine: Machine) -> None:
+        if self._machine is not None and not _continues(self._machine, machine):
+            self._entries = Entries(max(self._entries.version + 1, int(self._now() * 1_000)))
+            self._reset_at = self._entries.version
+            self._facts_due_at = 0.0  # no fact of the run before is shown
+        self._machine, self._loaded_at = machine, self._clock()
+        self._rate.clear()
+
+    def _reports_per_s(self) -> float | None:
+        """Over the last 10 s; None until a while has been watched."""
+        at = self._clock()
+        watched_s = at - self._loaded_at
+        known = [count for when, count in self._rate if when >= at - _RATE_S]
+        if watched_s < _RATE_S and not any(known):
+            return None
+        return sum(known) / max(1.0, min(_RATE_S, watched_s))
 
     def facts(self) -> dict[str, Any]:
         """The answer of api/e/KEY: as of the last look, except `now`."""
-        with self._records.lock:
-            return {**self._facts, "version": self._records.entries.version, "now": self._now()}
+        with self._lock:
+            return {**self._facts, "version": self._entries.version, "now": self._now()}
 
     def trials(self) -> dict[str, Any]:
         """The answer of api/e/KEY/trials."""
-        with self._records.lock:
-            return self._records.entries.columns()
+        with self._lock:
+            return self._entries.columns()
 
     def changed_since(self, version: int) -> dict[str, Any] | None:
         """The event `trials`: those that have changed since this version, perhaps none.
@@ -154,9 +216,9 @@ class FollowedExperiment:
         None if the page must read everything again (the event `reset`): the version is of another
         run of this name, or of records that no longer exist.
         """
-        with self._records.lock:
-            entries = self._records.entries
-            if not self._records.reset_at <= version <= entries.version:
+        with self._lock:
+            entries = self._entries
+            if not self._reset_at <= version <= entries.version:
                 return None
             found = list(entries.changed_since(version))
             return {"version": entries.version, "trials": found}
@@ -171,11 +233,10 @@ class FollowedExperiment:
         wanted: list[tuple[Trial, Wanted, list[Point]]] = []
         began: dict[str, list[dict[str, Any]]] = {}
         missing: dict[str, str] = {}
-        with self._records.lock:
+        with self._lock:
             read = self.located
-            folding = self._records.folding
             for trial_id, after in dict(trials).items():
-                trial = folding.machine.trials.get(trial_id)
+                trial = read.machine.trials.get(trial_id)
                 if trial is None or len(wanted) >= _MOST_TRIALS:
                     missing[trial_id] = (
                         f"there is no trial {shown(trial_id)}"
@@ -186,7 +247,7 @@ class FollowedExperiment:
                 # What was cut off since is answered by no rows from there on.
                 after = int(min(max(after, 0), trial.iteration, self._complete_to(trial_id)))
                 asked = Wanted(metrics=names, after=after, points=points)
-                wanted.append((trial, asked, folding.recent.points(trial_id, names, after)))
+                wanted.append((trial, asked, self._recent.points(trial_id, names, after)))
                 began[trial_id] = starts(trial)
         found: dict[str, Any] = {}
         for trial, curve in read_curves(
@@ -218,8 +279,8 @@ class FollowedExperiment:
         read = experiment
 
         def seen(after: int) -> list[Point]:
-            with self._records.lock:
-                return self._records.folding.recent.points(trial.trial_id, [metric], after)
+            with self._lock:
+                return self._recent.points(trial.trial_id, [metric], after)
 
         def folder(trial: Trial) -> TrialFolder:
             return TrialFolder.of(trial.spec, read.location, read.layout)
@@ -242,17 +303,17 @@ class FollowedExperiment:
         """The answer of api/e/KEY/importance. Raises InvalidConfig if it cannot be computed, with
         the reason."""
         at = self._clock()
-        with self._records.lock:
-            version, known = self._records.entries.version, self._importances.get(metric)
+        with self._lock:
+            version, known = self._entries.version, self._importances.get(metric)
             if known is not None and (known[0] == version or at < known[1]):
                 return known[2]
-            experiment = self._records.as_it_is()
+            experiment = self._followed.as_it_is()
         used_s = self._cpu()
         # Without a line in the log, which is the terminal of `holdfast web` and of a run.
         found = results_of(experiment).plot.weighed(metric, params=None, algorithm="rank")
         answer: dict[str, Any] = json_value(asdict(found))
         due_at = at + PAUSE_PER_CPU_S * (self._cpu() - used_s)
-        with self._records.lock:
+        with self._lock:
             if len(self._importances) >= _MOST_METRICS:
                 self._importances.clear()
             self._importances[metric] = version, due_at, answer
@@ -260,8 +321,8 @@ class FollowedExperiment:
 
     def scheduler(self) -> Mapping[str, Any]:
         """The answer of api/e/KEY/scheduler."""
-        with self._records.lock:
-            machine = self._records.as_it_is().machine
+        with self._lock:
+            machine = self._followed.as_it_is().machine
             takeovers = self._facts["takeovers"]
         visits = [
             {
@@ -279,11 +340,11 @@ class FollowedExperiment:
         return {"scheduler": machine.spec.scheduler, "visits": visits, "takeovers": takeovers}
 
     def _named(self, trial_id: str) -> tuple[ExperimentView, Trial]:
-        with self._records.lock:
-            trial = self._records.machine.trials.get(trial_id)
+        with self._lock:
+            trial = self._followed.machine.trials.get(trial_id)
             if trial is None:
                 raise NotThere(f"there is no trial {shown(trial_id)}")
-            return self._records.as_it_is(), trial
+            return self._followed.as_it_is(), trial
 
     def _complete_to(self, trial_id: str) -> float:
         """The iteration up to which a page has all rows of a trial: an answer with a gap was given
@@ -301,16 +362,16 @@ class FollowedExperiment:
     def _refresh_facts(self) -> None:
         """Compute the facts again if they have changed, but use at most a two-hundredth of a core:
         a twentieth if something has happened that is not only a trial's progress."""
-        at, records = self._clock(), self._records
-        is_old = records.is_live and at - self._facts_at >= _FACTS_S
-        if at < self._facts_due_at or not (records.is_dirty or is_old):
+        at, experiment, is_live = self._clock(), self.located, self._followed.is_live
+        is_old = is_live and at - self._facts_at >= _FACTS_S
+        if at < self._facts_due_at or not (self._is_dirty or is_old):
             return
-        signs = records.signs
+        happened = experiment.machine.happened[-1:]
+        signs = is_live, experiment.holder, happened, self._reset_at
         if at < self._facts_calm_at and signs == self._facts_signs:
             return
         self._facts_signs = signs
         used_s, now = self._cpu(), self._now()
-        experiment = records.experiment
         machine, summarizer, causes = self._summarizer()
         summary = summary_of(summarizer, experiment, now=now)
         state, why = experiment.condition(now), why_not(experiment)
@@ -318,17 +379,17 @@ class FollowedExperiment:
             "key": self.key,
             **facts_of(
                 experiment,
-                records.entries,
+                self._entries,
                 summary,
                 now=now,
-                reports_per_s=records.reports_per_s,
+                reports_per_s=self._reports_per_s(),
                 failures=causes.plain(machine),
             ),
             "steering": {"possible": not why, "why_not": why},
             "timeline": timeline_of(machine, state, lambda: outcome_of(experiment).states()),
             "concurrency": concurrency(machine.trials.values()),
         }
-        records.is_dirty, self._facts_at = False, at
+        self._is_dirty, self._facts_at = False, at
         self._facts_version = max(self._facts_version + 1, int(now * 1_000))
         cost_s = self._cpu() - used_s
         self._facts_due_at = at + PAUSE_PER_CPU_S * cost_s
@@ -336,7 +397,13 @@ class FollowedExperiment:
 
     def _summarizer(self) -> tuple[Machine, Summarizer, Causes]:
         """The objects that remember the ended trials of the machine, so that each is read once."""
-        machine = self._records.machine
+        machine = self._followed.machine
         if self._summarized is None or self._summarized[0] is not machine:
             self._summarized = machine, Summarizer(machine), Causes()
         return self._summarized
+
+
+def _continues(before: Machine, after: Machine) -> bool:
+    """True if it is the same run, and no trial is missing that was there before."""
+    is_same = before.spec.experiment_id == after.spec.experiment_id
+    return is_same and before.trials.keys() <= after.trials.keys()

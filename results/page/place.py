@@ -26,7 +26,7 @@ from holdfast.results.catalog import (
     path_in,
     size_of,
 )
-from holdfast.results.logs import PAUSE_PER_CPU_S
+from holdfast.results.following import PAUSE_PER_CPU_S
 from holdfast.results.page.entries import json_value
 from holdfast.results.page.facts import summary_of
 from holdfast.results.page.followed import FollowedExperiment

@@ -25,6 +25,7 @@ from holdfast.results.page.entries import number
 from holdfast.syncer.files.tree import open_inside
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
+from holdfast.trial.events import Reported
 from holdfast.trial.metrics import lookup
 from holdfast.trial.trial import Trial
 
@@ -237,20 +238,15 @@ class Recent:
         # Equal names, once for all rows.
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def add(
-        self,
-        trial_id: str,
-        iteration: int,
-        time_total_s: float,
-        timestamp: float,
-        metrics: Mapping[str, Any],
-    ) -> None:
-        found = _numbers(metrics)
+    def add(self, report: Reported) -> None:
+        trial_id, iteration = report.trial_id, report.iteration
+        found = _numbers(report.metrics)
         names = tuple(found)
         names = self._names.setdefault(names, names)
         if len(self._names) > _MOST_METRICS:
             self._names.clear()
-        row = _Seen(iteration, time_total_s, timestamp, names, tuple(found.values()))
+        values = tuple(found.values())
+        row = _Seen(iteration, report.time_total_s, report.timestamp, names, values)
         rows = self._rows.setdefault(trial_id, deque())
         self._rows.move_to_end(trial_id)
         self._cut(rows, iteration - 1)

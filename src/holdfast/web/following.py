@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.dataclass import dataclass
-from holdfast.results.logs import PAUSE_PER_CPU_S
+from holdfast.results.following import PAUSE_PER_CPU_S
 from holdfast.results.page.followed import Change, FollowedExperiment
 from holdfast.results.page.place import Place
 from holdfast.results.reading import ExperimentNotFound

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from functools import partial
 from typing import Any
 
 from holdfast.cli.browse.output import show_catalog, show_other_places, show_overview
@@ -14,7 +15,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.view import ExperimentView
 from holdfast.results.outcome import Outcome
 from holdfast.results.ranking import NoBestResult
-from holdfast.results.reading import find_enclosing
+from holdfast.results.reading import KeptRecords, find_enclosing
 from holdfast.results.result import Result
 from holdfast.results.result_grid import outcome_of, results_of
 from holdfast.syncer.errors import redact
@@ -31,7 +32,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     if given.command == "show" and given.watch:
         from holdfast.cli.browse.watching import watch
 
-        return watch(given, lambda: _find(given, settings))
+        return watch(given, partial(_find, given, settings))
     experiment = _find(given, settings)
     if given.command == "logs":
         return _logs(given, settings, experiment)
@@ -45,8 +46,10 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     return of_experiment[given.command](given, experiment)
 
 
-def _find(given: argparse.Namespace, settings: Settings) -> ExperimentView:
-    experiment = find_enclosing(given.path, settings, os.environ, given.run)
+def _find(
+    given: argparse.Namespace, settings: Settings, kept: KeptRecords | None = None
+) -> ExperimentView:
+    experiment = find_enclosing(given.path, settings, os.environ, given.run, kept=kept)
     if given.command != "show" or given.json:  # which shows them
         for notice in experiment.notices:
             complain(notice)
@@ -121,7 +124,7 @@ def _logs(given: argparse.Namespace, settings: Settings, experiment: ExperimentV
     if given.follow:
         from holdfast.cli.browse.watching import follow_log
 
-        return follow_log(given, experiment, trial, name, find=lambda: _find(given, settings))
+        return follow_log(given, experiment, trial, name, find=partial(_find, given, settings))
     pieces = logs.written(experiment, trial, name)
     if not given.error and (node := logs.sender_of(trial, given.rank)):
         _say_how_old(experiment, trial, name, node)

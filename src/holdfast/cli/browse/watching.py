@@ -13,19 +13,18 @@ from functools import partial
 from holdfast.cli.browse.output import show_overview
 from holdfast.cli.printing import INTERRUPTED, SOUND, collected, complain, json_text, say
 from holdfast.experiment.records.view import ExperimentView
+from holdfast.results.following import INTERVAL_STORAGE_S, Followed, View, Watcher
 from holdfast.results.logs import (
     INTERVAL_HERE_S,
-    INTERVAL_STORAGE_S,
     Follower,
     TrialLog,
-    View,
-    Watcher,
     check_reachable,
     last_lines,
     layout_of,
     written,
 )
 from holdfast.results.overview import experiment_as_json, overview
+from holdfast.results.reading import KeptRecords
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import finite
 
@@ -36,15 +35,16 @@ def follow_log(
     trial: Trial,
     name: str,
     *,
-    find: Callable[[], ExperimentView],
+    find: Callable[[KeptRecords], ExperimentView],
 ) -> int:
     """Returns the exit code. Raises NoSuchLog if the trial ends without output, BrokenPipeError if
     nobody reads any more, and the errors of `find`."""
     check_reachable(experiment, trial, name)
     is_here = layout_of(experiment, trial, name) is not None
     usual = INTERVAL_HERE_S if is_here else INTERVAL_STORAGE_S
+    followed = Followed(find)
     follower = Follower(
-        TrialLog(experiment, trial, name, find=find, now=time.time, rank=given.rank),
+        TrialLog(followed, trial.trial_id, name, now=time.time, rank=given.rank),
         given.interval or usual,
         wait=wait_for_reader,
         tell=complain,
@@ -56,6 +56,8 @@ def follow_log(
         write(_pieces(follower, given.tail))
     except KeyboardInterrupt:
         return INTERRUPTED  # the usual end: print nothing
+    finally:
+        followed.close()
     if not follower.found_file:
         written(experiment, trial, name)  # raises, and names the existing files
     return SOUND
@@ -106,17 +108,10 @@ def wait_for_reader(seconds: float) -> None:
 _AROUND = 14
 
 
-def watch(given: argparse.Namespace, find: Callable[[], ExperimentView]) -> int:
+def watch(given: argparse.Namespace, find: Callable[[KeptRecords], ExperimentView]) -> int:
     """Returns the exit code: 0 when no process runs the experiment any more. Raises the errors of
     `find`, and BrokenPipeError if nobody reads any more."""
-    watcher = Watcher(
-        find,
-        given.interval,
-        wait=wait_for_reader,
-        tell=complain,
-        cpu=time.process_time,
-        now=time.time,
-    )
+    watcher = Watcher(find, given.interval, wait=wait_for_reader, tell=complain)
     try:
         if sys.stdout.isatty() and not given.json:
             _redraw(watcher, given)

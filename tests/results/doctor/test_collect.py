@@ -9,7 +9,7 @@ from holdfast.results.doctor.repair import collect
 from holdfast.results.doctor.verify import verify
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.files.durable import boot_id
-from tests.experiment.doctor.examined import case, kinds
+from tests.results.doctor.examined import case, kinds
 from tests.rig.runs.patient import keepsakes, litter
 from tests.rig.runs.recorded import RecordedExperiment
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from holdfast.experiment.records.view import Condition, ExperimentView
-from holdfast.results.logs import View, Watcher
-from holdfast.results.reading import NeverBegun, RunStarts, read_tree
+from holdfast.results import following
+from holdfast.results.following import View, Watcher
+from holdfast.results.reading import KeptRecords, NeverBegun, RunStarts, read_tree
 from holdfast.syncer.errors import StorageUnavailable
+from holdfast.syncer.uploader.lock import current_holder
 from tests.rig.runs.recorded import RecordedExperiment
 
 
@@ -22,19 +27,21 @@ class World:
         self.story = story
         self.run = RecordedExperiment(root, metric="loss", mode="min")
         self.trial = self.run.begin({"lr": 0.1})
-        self.holder = "process 7"
+        self.lock = os.open(root / ".lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.trouble: Exception | None = None
         self.reads = 0
-        self.read_takes_s = 0.0
+        self.look_takes_s = 0.0
+        self.turns = count()
         self.waited: list[float] = []
         self.said: list[str] = []
 
-    def find(self) -> ExperimentView:
+    def find(self, kept: KeptRecords) -> ExperimentView:
         self.reads += 1
         if self.trouble is not None:
             raise self.trouble
         read = read_tree(self.run.layout, self.run.location)
-        return replace(read, shown="run", holder=self.holder)
+        return replace(read, shown="run", holder=current_holder(self.run.layout.lock))
 
     def wait(self, seconds: float) -> None:
         self.waited.append(seconds)
@@ -46,7 +53,8 @@ class World:
             interval_s,
             wait=self.wait,
             tell=self.said.append,
-            cpu=lambda: self.reads * self.read_takes_s,
+            cpu=lambda: next(self.turns) * self.look_takes_s,
+            clock=lambda: 10.0 * len(self.waited),
             now=lambda: self.run.now,
         )
         return list(watcher.views())
@@ -63,12 +71,12 @@ def reports(world: World) -> None:
 def ends(world: World) -> None:
     world.run.finish(world.trial)
     world.run.ends()
-    world.holder = ""
+    os.close(world.lock)
 
 
 def is_killed(world: World) -> None:
     world.run.report(world.trial, {"loss": 0.4})
-    world.holder = ""
+    os.close(world.lock)
 
 
 def test_it_shows_each_change_and_ends_with_the_run(tmp_path: Path) -> None:
@@ -80,36 +88,36 @@ def test_it_shows_each_change_and_ends_with_the_run(tmp_path: Path) -> None:
     assert world.said == []
 
 
-def test_records_that_are_the_same_are_not_read_again(tmp_path: Path) -> None:
-    world = World(tmp_path / "run", [nothing, nothing, nothing, nothing, ends])
+def test_records_are_read_as_a_whole_once(tmp_path: Path) -> None:
+    world = World(tmp_path / "run", [nothing, reports, nothing, ends])
     world.watched()
-    assert world.reads == 3  # at the start, once more in case it wrote meanwhile, at the end
-
-
-def test_a_large_experiment_is_read_less_often(tmp_path: Path) -> None:
-    world = World(tmp_path / "run", [reports, ends])
-    world.read_takes_s = 0.5
-    world.watched(1.0)
-    assert world.waited == [10.0, 10.0]  # a twentieth of a core
+    assert world.reads == 1
 
 
 def test_a_killed_run_ends_it_too(tmp_path: Path) -> None:
     assert World(tmp_path / "run", [is_killed]).watched()[-1].condition is Condition.INTERRUPTED
 
 
-def test_storage_that_does_not_answer_is_asked_again_and_mentioned_once(tmp_path: Path) -> None:
+def test_storage_that_does_not_answer_is_asked_again_and_mentioned_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trouble = StorageUnavailable("read", "s3://bucket/run", "no answer")
+
+    def broken(*args: object) -> int:
+        raise trouble
+
     def fails(world: World) -> None:
         world.run.report(world.trial, {"loss": 0.3})
-        world.trouble = StorageUnavailable("read", "s3://bucket/run", "no answer")
+        monkeypatch.setattr(following, "segment_size", broken)
 
     def answers(world: World) -> None:
-        world.trouble = None
+        monkeypatch.undo()
 
     world = World(tmp_path / "run", [fails, nothing, answers, ends])
     assert [view.is_new for view in world.watched()] == [True, True, True]
     assert world.said == ["cannot read s3://bucket/run: no answer. Retrying"]
     world = World(tmp_path / "other", [])
-    fails(world)
+    world.trouble = trouble
     with pytest.raises(StorageUnavailable):  # at the first look it is an error
         world.watched()
 

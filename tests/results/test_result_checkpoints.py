@@ -18,8 +18,8 @@ from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import evolve_record
-from tests.experiment.results.reported import epochs, result_of
-from tests.experiment.results.reported import run as run
+from tests.results.reported import epochs, result_of
+from tests.results.reported import run as run
 from tests.rig.runs.recorded import RecordedExperiment
 
 

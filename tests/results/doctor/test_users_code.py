@@ -27,7 +27,7 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Journal
-from tests.experiment.doctor.examined import SETTINGS, case, facts, kinds
+from tests.results.doctor.examined import SETTINGS, case, facts, kinds
 from tests.rig import checker
 from tests.rig.runs.recorded import RecordedExperiment
 

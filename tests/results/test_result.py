@@ -16,8 +16,8 @@ from holdfast.scheduler.events import EndOrdered, Exited, Resumed
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.values import Opaque, Ref
-from tests.experiment.results.reported import epochs, result_of
-from tests.experiment.results.reported import run as run
+from tests.results.reported import epochs, result_of
+from tests.results.reported import run as run
 from tests.rig.runs.recorded import RecordedExperiment
 
 ONE_RETRY = FailureConfig(max_failures=1)

@@ -24,7 +24,7 @@ from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Journal, read, segment_name, segments
 from holdfast.syncer.journal.segment import RecordSpan, start_of
 from holdfast.trial.trial import checkpoint_dirname
-from tests.experiment.doctor.examined import SETTINGS, case, kinds, newest_checkpoint
+from tests.results.doctor.examined import SETTINGS, case, kinds, newest_checkpoint
 from tests.rig import checker
 from tests.rig.runs.patient import HURTS, PLACES, healthy, hurt
 from tests.rig.runs.recorded import RecordedExperiment

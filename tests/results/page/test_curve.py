@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from holdfast.results.page.entries import Entries, cells, json_value
 from holdfast.results.page.rows import Point, Recent, Wanted, add_lines, add_table, thinned
 from holdfast.results.ranking import varied_names
+from holdfast.trial.events import Reported
 from holdfast.trial.search_space.description import describe
 from tests.rig.runs.recorded import RecordedExperiment
 
@@ -115,21 +116,33 @@ def test_a_huge_integer_is_no_number_of_a_curve() -> None:
     assert [one.values for one in curve.points] == [(None,)]
 
 
+def reported(trial_id: str, iteration: int, metrics: dict[str, float]) -> Reported:
+    return Reported(
+        trial_id=trial_id,
+        attempt=1,
+        iteration=iteration,
+        metrics=metrics,
+        timestamp=0.0,
+        time_this_iter_s=0.0,
+        time_total_s=0.0,
+    )
+
+
 def test_the_memory_of_recent_rows_is_bounded() -> None:
     recent = Recent()
     for at in range(1, 3_000):
-        recent.add("a", at, 0.0, 0.0, {"loss": float(at)})
+        recent.add(reported("a", at, {"loss": float(at)}))
     assert [len(recent.points("a", ["loss"])), recent.points("a", [])[-1].iteration] == [
         1_024,
         2_999,
     ]
     for trial in range(45):
         for at in range(1, 1_001):
-            recent.add(f"t{trial}", at, 0.0, 0.0, {})
+            recent.add(reported(f"t{trial}", at, {}))
     assert not recent.points("a", [])  # the trial that reported longest ago
     assert len(recent.points("t44", [])) == 1_000
     recent.roll_back("t44", 400)
-    recent.add("t44", 401, 0.0, 0.0, {})
+    recent.add(reported("t44", 401, {}))
     assert recent.points("t44", [])[-1].iteration == 401
 
 

@@ -16,7 +16,7 @@ import msgpack
 import pytest
 
 from holdfast.experiment.folder.settings import Settings
-from holdfast.results.page import followed_records
+from holdfast.results import following
 from holdfast.results.page.followed import FollowedExperiment
 from holdfast.results.reading import ExperimentNotFound, find
 from holdfast.results.result_grid import outcome_of
@@ -174,7 +174,7 @@ def test_rows_that_were_reported_before_the_page_was_opened_need_no_file(page: P
 def test_a_gap_before_what_was_seen_is_filled_as_soon_as_the_files_have_it(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.results.page.followed_records._NEWEST", 2)
+    monkeypatch.setattr("holdfast.results.following._NEWEST", 2)
     trial_id = page.run.begin()
     for at in range(1, 6):
         page.run.report(trial_id, {"loss": float(at)})
@@ -326,7 +326,7 @@ def test_storage_that_does_not_answer_loses_no_record(
     version = page.look()
     page.run.report(trial_id, {"loss": 1.0})
     with monkeypatch.context() as patch:
-        patch.setattr(followed_records, "read", broken)
+        patch.setattr(following, "read", broken)
         with pytest.raises(OSError, match="disk"):
             page.look()
     assert page.news(version)[trial_id]["iteration"] == 1

@@ -24,7 +24,7 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref
-from tests.experiment.results.reported import run as run
+from tests.results.reported import run as run
 from tests.rig.runs.recorded import RecordedExperiment
 
 NAN, INF = math.nan, math.inf

@@ -16,7 +16,7 @@ from holdfast.results.doctor.upload import sync
 from holdfast.results.doctor.verify import Depth, verify
 from holdfast.syncer.journal.journal import MAGIC, Journal
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
-from tests.experiment.doctor.examined import SETTINGS, case, facts, kinds, newest_checkpoint
+from tests.results.doctor.examined import SETTINGS, case, facts, kinds, newest_checkpoint
 from tests.rig.runs.patient import healthy, litter
 from tests.rig.runs.recorded import RecordedExperiment
 

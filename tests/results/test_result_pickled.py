@@ -19,8 +19,8 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.errors import InvalidLocation
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.values import Opaque, Ref
-from tests.experiment.results.reported import epochs, result_of
-from tests.experiment.results.reported import run as run
+from tests.results.reported import epochs, result_of
+from tests.results.reported import run as run
 from tests.rig.runs.recorded import RecordedExperiment
 
 Dumps = Callable[[Any], bytes]

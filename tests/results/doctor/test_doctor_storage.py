@@ -24,7 +24,7 @@ from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.journal.journal import Journal, read_segment
 from holdfast.syncer.journal.stretches import Stretch, encode_head, parse_head
 from holdfast.syncer.stores.location import Location
-from tests.experiment.doctor.examined import SETTINGS, kinds, newest_checkpoint
+from tests.results.doctor.examined import SETTINGS, kinds, newest_checkpoint
 from tests.rig import checker
 from tests.rig.runs.patient import TEMPORARY, copied, healthy, stored
 

@@ -12,8 +12,8 @@ from pyarrow.fs import FileSelector, LocalFileSystem, S3FileSystem, SubTreeFileS
 from holdfast.experiment.folder.trial_folder import DamagedRows
 from holdfast.results.result import Result, ResultNotFound
 from holdfast.syncer.files.tree import MANIFEST_NAME
-from tests.experiment.results.reported import epochs
-from tests.experiment.results.reported import run as run
+from tests.results.reported import epochs
+from tests.results.reported import run as run
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.storage.s3_server import S3Server, make_bucket, moto_server
 
