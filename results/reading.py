@@ -10,7 +10,7 @@ import logging
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,6 @@ from holdfast.experiment.records.journal import (
 from holdfast.experiment.records.opened import (
     OpenedExperiment,
     fetch_earlier,
-    fetch_journal,
     has_all,
     read_head,
     refresh_journal,
@@ -138,19 +137,17 @@ def records_of(
     Raises ExperimentNotFound, StorageError.
     """
     location = Location.resolve(path, filesystem, {})
-    with (
-        nullcontext(Path(location.local_path))
-        if location.local_path is not None
-        else _fetched(location)
-    ) as root:
+    with closing(KeptRecords()) as kept:
+        here = location.local_path
+        layout = kept.download(location) if here is None else Layout(Path(here))
         try:
-            beginning = find_beginning(Layout(root).journal)
+            beginning = find_beginning(layout.journal)
         except JournalUnreadable as error:
             raise error.at(location.public) from error
         if beginning is None:
-            raise _no_experiment(Layout(root), location)
-        warn_of(location, damages(Layout(root), beginning.position.segment))
-        yield Layout(root)
+            raise _no_experiment(layout, location)
+        warn_of(location, damages(layout, beginning.position.segment))
+        yield layout
 
 
 def read_tree(layout: Layout, location: Location, run: int | None = None) -> ExperimentView:
@@ -169,8 +166,8 @@ def read_records(location: Location, run: int | None = None) -> ExperimentView:
     """
     if location.local_path is not None:
         return read_tree(Layout(Path(location.local_path)), location, run)
-    with _fetched(location, with_earlier=run is not None) as root:
-        return _folded(Layout(root), location, here=None, run=run)
+    with closing(KeptRecords()) as kept:
+        return kept.read(location, run)
 
 
 class KeptRecords:
@@ -190,17 +187,25 @@ class KeptRecords:
         journal.mkdir(exist_ok=True)
         with_store(location, lambda store: refresh_journal(store, journal, self._known))
 
-    def read(self, location: Location) -> ExperimentView:
-        """Read the newest experiment at `location`. Raises ExperimentNotFound, StorageError,
-        OSError."""
-        names = _snapshots_at(location)
+    def download(self, location: Location, run: int | None = None) -> Layout:
+        """Download what is new, and the newest snapshots; with a `run`, the journals of all runs
+        of this name. Raises StorageError."""
+        names = [name for name in list_folder(location) if name.startswith(SNAPSHOT_PREFIX)]
         self.refresh(location)
+        if run is not None:
+            with_store(location, lambda store: fetch_earlier(store, self.root / JOURNAL))
         for name in snapshot_names(self.root):
             (self.root / name).unlink()
         _fetch_snapshots(location, names, self.root)
-        return _folded(Layout(self.root), location, here=None, run=None)
+        return Layout(self.root)
+
+    def read(self, location: Location, run: int | None = None) -> ExperimentView:
+        """Read the newest experiment at `location`, or run number `run`. Raises
+        ExperimentNotFound, StorageError, OSError."""
+        return _folded(self.download(location, run), location, here=None, run=run)
 
     def close(self) -> None:
+        """Remove the directory."""
         self._folder.cleanup()
 
 
@@ -262,28 +267,6 @@ def _holds_experiments(folder: str) -> bool:
         return any(experiments_in(folder))
     except OSError:
         return False
-
-
-@contextmanager
-def _fetched(location: Location, *, with_earlier: bool = False) -> Iterator[Path]:
-    """A temporary directory with an experiment's snapshots and journal.
-
-    `with_earlier`: also the journals of earlier runs under its name.
-    """
-    names = _snapshots_at(location)
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="holdfast-state-") as folder:
-        root = Path(folder)
-        with_store(location, lambda store: fetch_journal(store, root / JOURNAL))
-        if with_earlier:
-            with_store(location, lambda store: fetch_earlier(store, root / JOURNAL))
-        _fetch_snapshots(location, names, root)
-        yield root
-
-
-def _snapshots_at(location: Location) -> list[str]:
-    return [name for name in list_folder(location) if name.startswith(SNAPSHOT_PREFIX)]
 
 
 def _fetch_snapshots(location: Location, names: Sequence[str], root: Path) -> None:
@@ -590,8 +573,8 @@ def _may_enclose(path: str, filesystem: Any) -> bool:
 def _in_storage(
     location: Location, run: int | None, kept: KeptRecords | None = None
 ) -> ExperimentView:
-    is_kept = kept is not None and run is None and location.local_path is None
-    read = kept.read(location) if kept and is_kept else read_records(location, run)
+    is_kept = kept is not None and location.local_path is None
+    read = kept.read(location, run) if kept and is_kept else read_records(location, run)
     head = published_as(location)
     heard_at = None if head is None else head.modified
     return replace(read, shown=location.public, heard_at=heard_at)

@@ -183,25 +183,12 @@ def listed_head(entries: Iterable[ObjectInfo]) -> dict[str, Any] | None:
 
 
 async def fetch_journal(store: Store, journal: Path) -> bool:
-    """Download the published part of the journal; False if there is none. Raises StorageError.
-
-    The experiment may be running: objects that a head named are removed once a newer head has
-    replaced them.
-    """
-    head = await read_head(store)
-    while head is not None:
-        _empty(journal)
-        fetch = partial(_download_stretch, store, journal)
-        try:
-            await for_each(fetch, stretches_of(head), at_once=_AT_ONCE)
-        except NotStored:
-            older, head = head, await read_head(store)
-            if head == older:
-                raise
-        else:
-            join_stretches(journal)
-            return True
-    return False
+    """Download the published part of the journal; False if there is none. Raises StorageError."""
+    try_to_delete(journal)
+    os.makedirs(journal)
+    found = await refresh_journal(store, journal, {})
+    join_stretches(journal)
+    return found
 
 
 async def refresh_journal(
@@ -211,7 +198,8 @@ async def refresh_journal(
     are not joined. False if nothing is published. Raises StorageError.
 
     `known` has the size and checksum of each object here; it is empty at the first call. The
-    folder exists.
+    folder exists. The experiment may be running: objects that a head named are removed once a
+    newer head has replaced them.
     """
     head = await read_head(store)
     while head is not None:
@@ -224,7 +212,8 @@ async def refresh_journal(
             if head == older:
                 raise
             continue
-        _remove(journal, known.keys() - wanted.keys())
+        for name in set(os.listdir(journal)) - wanted.keys():
+            (journal / name).unlink()
         known.clear()
         known.update({one.name: (one.size, one.crc32) for one in wanted.values()})
         return True
@@ -232,7 +221,7 @@ async def refresh_journal(
 
 
 async def fetch_earlier(store: Store, journal: Path) -> None:
-    """Add the segments before those that `fetch_journal` has downloaded. Raises StorageError.
+    """Add the segments before those that were downloaded. Raises StorageError.
 
     A head names only the segments of the newest experiment; those of earlier ones stay in storage.
     """
@@ -244,17 +233,6 @@ async def fetch_earlier(store: Store, journal: Path) -> None:
         await store.get(f"{JOURNAL}/{name}", journal / name)
 
     await for_each(fetch, names, at_once=_AT_ONCE)
-    join_stretches(journal)
-
-
-def _remove(folder: Path, names: Iterable[str]) -> None:
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
-
-
-def _empty(folder: Path) -> None:
-    try_to_delete(folder)
-    folder.mkdir(parents=True)
 
 
 async def _download(store: Store, layout: Layout) -> bool:
