@@ -16,7 +16,6 @@ from holdfast import __version__
 from holdfast.cli import main
 from holdfast.cli.arguments import parse
 from holdfast.cli.resuming import resume_config_of, stop_of
-from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.config import ResumeConfig
 from tests.rig.runs.patient import healthy, litter
 
@@ -112,19 +111,6 @@ def test_scripts_get_one_json_object(root: Path, capsys: pytest.CaptureFixture[s
     assert finding["severity"] == "error"
     assert finding["remedy"] == "repair"
     assert finding["where"] == str(broken.relative_to(root))
-
-
-def test_one_that_runs_is_refused_with_who_runs_it(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lock = ExperimentLock(root / ".lock")
-    try:
-        for command in (["repair"], ["sync"], ["gc", "--yes"]):
-            assert main(["doctor", *command, str(root)]) == 1
-            assert f"process {os.getpid()}" in capsys.readouterr().err
-        assert main(["doctor", str(root)]) == 0
-    finally:
-        lock.release()
 
 
 @pytest.mark.parametrize("as_json", [False, True])

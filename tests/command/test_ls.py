@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from holdfast.cli.browse import output
 from holdfast.experiment.records.view import Condition
 from holdfast.results.catalog import Best, CatalogEntry
 from holdfast.syncer.uploader.lock import ExperimentLock
-from tests.command.commands import in_terminal, parsed, stopped, told
+from tests.command.commands import parsed, stopped, told
 from tests.rig.runs.recorded import RecordedExperiment
 
 
@@ -83,14 +82,6 @@ def test_what_a_plain_resume_finishes_is_interrupted_though_trials_failed(
     out = told(capsys, "show", tmp_path / "run")
     assert f"holdfast resume {tmp_path}/run   # finishes the rest\n" in out
     assert "2 failed, 1 interrupted, 2 not created yet; train, began" in out
-
-
-def test_a_narrow_terminal_gets_as_many_columns_as_fit(store: Path) -> None:
-    out = re.sub(r"\x1b\[[0-9;]*m", "", in_terminal(["ls", str(store)], 50))
-    header, *lines = out.splitlines()[:3]  # a command to paste is not cut
-    assert header.split() == ["NAME", "STATE", "BEST"]
-    assert all(len(line) <= 50 for line in lines)
-    assert "... SIZE, AGE, TRIALS do not fit here" in out
 
 
 ENTRY = CatalogEntry(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import pickle
 import re
-import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,19 +15,12 @@ import cloudpickle
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from holdfast.experiment.folder.layout import HEAD, JOURNAL
-from holdfast.experiment.records.journal import JournalUnreadable
-from holdfast.experiment.user_objects.stored_objects import StoredObject
+from holdfast.experiment.folder.layout import HEAD
 from holdfast.results.ranking import analysed
 from holdfast.results.reading import ExperimentNotFound, load_experiment
 from holdfast.results.result_grid import ExperimentAnalysis, ResultGrid
-from holdfast.scheduler.codec import snapshot
-from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import segment_name
-from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.trial import Status
-from holdfast.trial.values import Opaque
 from tests.rig.runs.recorded import RecordedExperiment
 
 
@@ -52,96 +43,9 @@ def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
 FIRST, SECOND, FAILED, LIVE = (f"d2a66_{index:05d}" for index in range(4))
 
 
-def files_of(root: Path) -> dict[str, tuple[int, bytes]]:
-    return {
-        str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-    }
-
-
-def state_of(machine: Machine) -> str:
-    return json.dumps(snapshot(machine))
-
-
 def elsewhere(tmp_path: Path) -> SubTreeFileSystem:
     """This disk as a filesystem that does not seem to be the machine's own."""
     return SubTreeFileSystem(str(tmp_path), LocalFileSystem())
-
-
-def test_an_experiment_is_folded_as_the_run_had_it(run: RecordedExperiment) -> None:
-    read = load_experiment(run.layout.root)
-    assert state_of(read.machine) == state_of(run.machine)
-    assert read.layout == run.layout
-
-
-def test_events_after_the_snapshot_count(run: RecordedExperiment) -> None:
-    run.finish(LIVE)
-    assert load_experiment(run.layout.root).machine.trials[LIVE].status is Status.TERMINATED
-
-
-def test_without_any_snapshot_the_journal_tells_all(run: RecordedExperiment) -> None:
-    for path in run.layout.root.glob("experiment_state-*.json"):
-        path.unlink()
-    assert state_of(load_experiment(run.layout.root).machine) == state_of(run.machine)
-
-
-def test_a_broken_snapshot_is_skipped_and_reported(
-    run: RecordedExperiment, caplog: pytest.LogCaptureFixture
-) -> None:
-    (newest,) = run.layout.root.glob("experiment_state-*.json")
-    newest.write_bytes(newest.read_bytes()[:200])
-    with caplog.at_level(logging.INFO):
-        machine = load_experiment(run.layout.root).machine
-    assert state_of(machine) == state_of(run.machine)
-    assert f"{newest.name} is not used" in caplog.text
-
-
-def test_a_torn_tail_is_what_a_live_journal_has_and_stays(run: RecordedExperiment) -> None:
-    segment = run.layout.journal / segment_name(0)
-    with open(segment, "ab") as file:
-        file.write(b"\x40\x00\x00\x00torn")
-    before = segment.read_bytes()
-    assert state_of(load_experiment(run.layout.root).machine) == state_of(run.machine)
-    assert segment.read_bytes() == before
-
-
-def test_reading_neither_writes_nor_locks(run: RecordedExperiment) -> None:
-    before = files_of(run.layout.root)
-    lock = ExperimentLock(run.layout.lock)
-    try:
-        held = run.layout.lock.read_bytes()
-        analysis = ExperimentAnalysis(run.layout.root)
-        assert analysis.best_config is not None
-        assert len(analysis.dataframe()) == 4
-        assert run.layout.lock.read_bytes() == held
-    finally:
-        lock.release()
-    after = files_of(run.layout.root)
-    assert {n: v for n, v in after.items() if not n.startswith(".lock")} == {
-        n: v for n, v in before.items() if not n.startswith(".lock")
-    }
-
-
-def test_the_newest_experiment_of_a_directory_counts(run: RecordedExperiment) -> None:
-    again = RecordedExperiment(run.layout.root, run="beef0")
-    trial_id = again.begin()
-    again.report(trial_id, {"loss": 7.0})
-    again.close()
-    machine = load_experiment(run.layout.root).machine
-    assert list(machine.trials) == ["beef0_00000"]
-    assert machine.spec.run == "beef0"
-
-
-def test_a_moved_experiment_is_read_where_it_is(run: RecordedExperiment, tmp_path: Path) -> None:
-    moved = tmp_path / "other place"
-    shutil.move(run.layout.root, moved)
-    analysis = ExperimentAnalysis(moved)
-    best = analysis.best_trial
-    assert best is not None
-    assert best.path == str(moved / run.trial(FIRST).spec.dirname)
-    assert analysis.best_dataframe is not None
-    assert len(analysis.best_dataframe) == 3
 
 
 def test_a_missing_experiment_is_reported_with_what_to_pass(tmp_path: Path) -> None:
@@ -151,13 +55,6 @@ def test_a_missing_experiment_is_reported_with_what_to_pass(tmp_path: Path) -> N
         ExperimentAnalysis(tmp_path / "nothing")
     assert caught.value.path == str(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
-
-
-def test_a_journal_without_a_readable_beginning_is_reported(tmp_path: Path) -> None:
-    (tmp_path / JOURNAL).mkdir()
-    (tmp_path / JOURNAL / segment_name(0)).write_bytes(b"nonsense")
-    with pytest.raises(JournalUnreadable, match="does not begin as a journal does"):
-        load_experiment(tmp_path)
 
 
 def test_a_remote_experiment_is_read_with_nothing_but_its_filesystem(
@@ -184,23 +81,6 @@ def test_nothing_is_left_of_what_was_fetched(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     load_experiment("exp", elsewhere(tmp_path))
     assert list(temporary.iterdir()) == []
-
-
-def test_of_a_remote_journal_the_segments_count_that_the_head_names(
-    run: RecordedExperiment, tmp_path: Path
-) -> None:
-    for path in run.layout.root.glob("experiment_state-*.json"):
-        path.unlink()
-    data = (run.layout.journal / segment_name(0)).read_bytes()
-    named = {"name": segment_name(0), "size": len(data), "crc32": zlib.crc32(data)}
-    head = {"format": 2, "segments": [named]}
-    (run.layout.root / HEAD).write_text(json.dumps(head))
-    later = RecordedExperiment(run.layout.root, run="beef0")
-    later.close()
-    assert (run.layout.journal / segment_name(1)).exists()
-    assert load_experiment("exp", elsewhere(tmp_path)).machine.spec.run == "d2a66"
-    (run.layout.root / HEAD).unlink()
-    assert load_experiment("exp", elsewhere(tmp_path)).machine.spec.run == "beef0"
 
 
 def test_a_snapshot_file_may_be_given_for_its_directory(
@@ -319,24 +199,6 @@ def test_an_analysis_can_be_narrowed_to_some_trials(run: RecordedExperiment) -> 
         ExperimentAnalysis(run.layout.root, trials=["x"])
 
 
-def test_a_grid_and_an_analysis_agree(run: RecordedExperiment) -> None:
-    analysis = ExperimentAnalysis(run.layout.root)
-    grid = ResultGrid(analysis)
-    assert grid.get_dataframe().equals(analysis.dataframe())
-    best = analysis.best_trial
-    assert best is not None
-    assert grid.get_best_result().path == best.path
-
-
-def test_an_object_in_a_config_is_read_without_its_code(tmp_path: Path) -> None:
-    run = RecordedExperiment(tmp_path / "exp")
-    run.begin({"model": Opaque(pickled=cloudpickle.dumps([1, 2]), summary="list")})
-    run.close()
-    (config,) = ExperimentAnalysis(run.layout.root).get_all_configs().values()
-    assert isinstance(config["model"], StoredObject)
-    assert config["model"].load() == [1, 2]
-
-
 def test_a_repr_says_where_and_how_many(run: RecordedExperiment) -> None:
     text = repr(ExperimentAnalysis(run.layout.root))
     assert text == (
@@ -360,26 +222,6 @@ def test_an_analysis_comes_back_from_its_pickle(run: RecordedExperiment, dumps: 
     assert (len(back.trials), back.default_mode) == (1, "max")
 
 
-def test_an_analysis_on_a_filesystem_that_cannot_travel_comes_back(
-    run: RecordedExperiment,
-) -> None:
-    class Local(LocalFileSystem):  # type: ignore[misc]
-        def __reduce__(self) -> Any:
-            raise TypeError("it stays here")
-
-    root = run.layout.root
-    analysis = ExperimentAnalysis(str(root), storage_filesystem=Local())
-    back: ExperimentAnalysis = pickle.loads(pickle.dumps(analysis))
-    assert back.best_config == analysis.best_config
-
-
-def test_a_file_is_not_an_experiment(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("x")
-    with pytest.raises(ExperimentNotFound, match="there is no experiment at"):
-        ExperimentAnalysis(file)
-
-
 def test_an_earlier_run_is_read_from_storage_whose_head_names_only_the_newest(
     run: RecordedExperiment, tmp_path: Path
 ) -> None:
@@ -398,19 +240,6 @@ def test_an_earlier_run_is_read_from_storage_whose_head_names_only_the_newest(
     assert {trial.trial_id[:5] for trial in analysis.trials} == {"d2a66"}
 
 
-def test_a_trial_knows_the_extremes_and_averages_of_its_metrics(run: RecordedExperiment) -> None:
-    first = ExperimentAnalysis(run.layout.root).trials[0]
-    assert first.metric_analysis["loss"] == {
-        "max": 3.0,
-        "min": 1.0,
-        "avg": 2.0,
-        "last": 2.0,
-        "last-5-avg": 2.0,
-        "last-10-avg": 2.0,
-    }
-    assert "config/lr" not in first.metric_analysis
-
-
 def test_averages_of_the_last_rows_and_nested_values_are_computed_as_ray_does() -> None:
     rows = [{"a": {"b": value}, "text": "x", "config": {"lr": 1}} for value in range(1, 13)]
     found = analysed([*rows, {"other": 1}])
@@ -423,18 +252,6 @@ def test_averages_of_the_last_rows_and_nested_values_are_computed_as_ray_does() 
         "last-5-avg": 10,
         "last-10-avg": 7.5,
     }
-
-
-def test_a_single_trial_is_the_best_without_a_metric(tmp_path: Path) -> None:
-    recorded = RecordedExperiment(tmp_path / "one")
-    recorded.report(recorded.begin({"lr": 0.1}), {"loss": 1.0})
-    recorded.write_files()
-    recorded.close()
-    analysis = ExperimentAnalysis(tmp_path / "one")
-    assert analysis.get_best_trial() == analysis.trials[0]
-    assert analysis.get_best_config() == {"lr": 0.1}
-    with pytest.raises(InvalidConfig, match="no metric is given"):
-        analysis.best_config  # noqa: B018
 
 
 def test_a_grid_and_its_analysis_have_the_same_results(run: RecordedExperiment) -> None:

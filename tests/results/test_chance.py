@@ -18,7 +18,6 @@ from holdfast.results.importance import (
     fewest,
     left_out,
     needed,
-    permutations,
     too_few,
     within_chance,
 )
@@ -91,10 +90,6 @@ def test_scores_within_chance_are_named_with_the_number_of_trials_that_would_say
     assert needed(0.5, 0.5, 20) == 20
 
 
-def test_of_many_trials_fewer_permutations_are_tried_but_never_too_few() -> None:
-    assert [permutations(n, 10) for n in (10, 1_000, 4_000, 1_000_000)] == [399, 399, 100, 19]
-
-
 def test_the_test_over_folds_widens_the_errors_for_what_the_folds_share() -> None:
     asked = []
 
@@ -126,16 +121,6 @@ def test_a_parameter_that_only_some_trials_have_is_judged_among_those() -> None:
     # Fewer trials reach a higher score by chance.
     assert chance["kind"] < min(chance["width"], chance["rate"])
     assert max(chance.values()) <= 1
-
-
-def test_of_noise_with_conditional_parameters_one_run_in_twenty_has_a_score_above_chance() -> None:
-    above = 0
-    for seed in range(60):
-        columns, _ = conditional(24)
-        _, values = noise(24, 1, seed)
-        scores, chance = by_rank(columns, values), chance_by_rank(columns, values)
-        above += any(scores[name] > chance[name] for name in columns)
-    assert above <= 9
 
 
 def test_a_forest_without_skill_says_so_and_never_has_a_chance_of_more_than_can_be() -> None:

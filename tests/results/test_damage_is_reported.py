@@ -19,9 +19,7 @@ from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
-from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.experiment.progress.views import LogView, SilentView, html_of, text_of
-from holdfast.results import optuna_study
 from holdfast.results.reading import load_experiment
 from holdfast.syncer.journal.segment import segment_name, segments
 from holdfast.trial.errors import Failure, TrialError, TuneError
@@ -178,22 +176,6 @@ def test_rows_that_are_missing_from_the_files_of_a_killed_run_are_reported(
     assert caplog.text == ""
 
 
-def test_a_study_of_optunas_is_made_of_a_damaged_experiment_with_a_word_of_that(
-    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Optuna is not installed here: the arguments for it are enough."""
-    given: list[Any] = []
-
-    def export(outcome: Any, storage: Any, **how: Any) -> None:
-        given.extend(outcome.trials)
-
-    monkeypatch.setattr(optuna_study, "export", export)
-    damage(root, 0.6, snapshots=False)
-    tune.ResultGrid(tune.ExperimentAnalysis(str(root))).to_optuna("sqlite://")
-    assert 0 < len(given) < 4
-    assert caplog.text.count("is left out") == 1
-
-
 RESULTS_CUT: dict[str, Callable[[bytes], bytes]] = {
     "bits": lambda data: data[:20] + b"\0\xff" + data[22:],
     "zeros": lambda data: bytes(len(data)),
@@ -220,15 +202,6 @@ def test_a_result_of_a_damaged_folder_is_an_error_of_its_file(
 
 
 # -- messages at verbose=0 ------------------------------------------------------------------------
-
-
-def test_a_loss_is_shown_where_nothing_else_is() -> None:
-    for view, shown in ((SilentView, "gone\n"), (LogView, "warning: gone\nwarning: slow\n")):
-        stream = io.StringIO()
-        made = view(stream)
-        made.message("gone", "loss")
-        made.message("slow", "warning")
-        assert stream.getvalue() == shown
 
 
 # -- control characters ---------------------------------------------------------------------------
@@ -265,20 +238,6 @@ def test_no_view_sends_a_control_character(tmp_path: Path) -> None:
     assert is_clean(html_of(summary))
     assert is_clean(text_of(summary))
     assert "<script>" not in html_of(summary)
-
-
-def test_the_live_table_sends_none_but_its_own(tmp_path: Path) -> None:
-    summary = evil_summary(tmp_path)
-    stream = io.StringIO()
-    live = TerminalView(stream)
-    live.start()
-    live.message(EVIL, "warning")
-    live.log(f"train{EVIL}", "printed")
-    live.update(summary)
-    live.finish(summary)
-    shown = stream.getvalue()
-    assert "owned" in shown
-    assert is_clean(shown)
 
 
 def test_no_command_and_no_error_sends_one(

@@ -65,18 +65,6 @@ def test_metrics_do_not_wait_for_the_projector(run: RecordedExperiment) -> None:
     assert metrics["time_this_iter_s"] > 0
 
 
-def test_metrics_of_a_trial_that_never_reported_are_what_is_known(run: RecordedExperiment) -> None:
-    trial_id = run.begin({"lr": 1}, "0_lr=1")
-    run.fail(trial_id)
-    run.write_files()
-    assert result_of(run, trial_id).metrics == {
-        "config": {"lr": 1},
-        "trial_id": trial_id,
-        "done": True,
-        "experiment_tag": "0_lr=1",
-    }
-
-
 def test_metrics_of_a_rolled_back_attempt_are_those_that_result_json_kept(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path / "exp", failure=ONE_RETRY)
     trial_id = run.begin()
@@ -192,20 +180,6 @@ def test_nothing_is_unpickled_by_reading(run: RecordedExperiment) -> None:
     run.write_files()
     assert "Model" in repr(result_of(run, trial_id).config)
     assert Result.from_path(run.folder(trial_id)).config == {"model": "Model"}
-
-
-def test_the_config_has_the_users_objects_where_they_can_be_resolved(
-    run: RecordedExperiment,
-) -> None:
-    encoder = object()
-    trial_id = run.begin({"encoder": Ref(path=("encoder",), index=None, summary="object")})
-    result = Result.of_trial(
-        run.trial(trial_id), run.location, run.layout, lambda config: {"encoder": encoder}
-    )
-    assert result.config is not None
-    assert result.config["encoder"] is encoder
-    assert result.metrics is not None
-    assert result.metrics["config"]["encoder"] is encoder
 
 
 def test_an_attribute_of_an_older_ray_says_what_to_use(run: RecordedExperiment) -> None:

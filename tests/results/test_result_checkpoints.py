@@ -16,7 +16,6 @@ from holdfast.results.ranking import NoBestResult
 from holdfast.results.result import Result
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import CheckpointConfig
-from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import evolve_record
 from tests.results.reported import epochs, result_of
 from tests.results.reported import run as run
@@ -70,12 +69,6 @@ def test_the_best_checkpoint_is_never_one_without_a_finite_number(
     assert Path(best.path).name == f"checkpoint_00000{number}"
 
 
-def test_the_best_checkpoint_by_a_nested_metric(run: RecordedExperiment) -> None:
-    best = result_of(run, epochs(run, 0.5, 0.1, 0.3)).get_best_checkpoint("eval/acc", "max")
-    assert best is not None
-    assert best.path.endswith("checkpoint_000001")
-
-
 def test_a_metric_that_no_checkpoint_has_is_reported_with_those_there_are(
     run: RecordedExperiment,
 ) -> None:
@@ -98,11 +91,6 @@ def test_a_best_checkpoint_of_a_trial_without_any_is_refused(run: RecordedExperi
     assert result.best_checkpoints == []
     with pytest.raises(NoBestResult, match="has no checkpoint"):
         result.get_best_checkpoint("loss", "min")
-
-
-def test_a_mode_that_is_neither_is_refused(run: RecordedExperiment) -> None:
-    with pytest.raises(InvalidConfig, match="mode must be 'max' or 'min', not 'best'"):
-        result_of(run, epochs(run, 0.5)).get_best_checkpoint("loss", "best")
 
 
 def test_a_staged_checkpoint_counts_on_the_machine_of_the_run(run: RecordedExperiment) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyarrow.fs import FileSelector, LocalFileSystem, S3FileSystem, SubTreeFileSystem
+from pyarrow.fs import S3FileSystem
 
 from holdfast.experiment.folder.trial_folder import DamagedRows
 from holdfast.results.result import Result, ResultNotFound
-from holdfast.syncer.files.tree import MANIFEST_NAME
 from tests.results.reported import epochs
 from tests.results.reported import run as run
 from tests.rig.runs.recorded import RecordedExperiment
@@ -78,22 +77,6 @@ def test_the_directory_of_an_experiment_has_the_result_of_its_only_trial(
     with pytest.raises(ResultNotFound, match=rf"with 2 trials: .*, such as {name}") as caught:
         Result.from_path(run.layout.root)
     assert caught.value.path == str(run.layout.root)
-
-
-def test_a_directory_on_a_given_filesystem_is_read_there(
-    run: RecordedExperiment, tmp_path: Path
-) -> None:
-    trial_id = epochs(run, 0.5, 0.25)
-    dirname = run.folder(trial_id).name
-    storage = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
-    (run.folder(trial_id) / "checkpoint_000001" / MANIFEST_NAME).unlink()
-    result = Result.from_path(f"exp/{dirname}", storage)
-    assert result.metrics is not None
-    assert result.metrics["loss"] == 0.25
-    assert result.path == f"exp/{dirname}"
-    assert result.checkpoint is not None
-    assert result.checkpoint.path == f"exp/{dirname}/checkpoint_000000"
-    assert result.filesystem.get_file_info(FileSelector(result.path))
 
 
 @pytest.mark.server

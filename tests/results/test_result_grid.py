@@ -10,7 +10,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import LocalFileSystem
 
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.records.view import ExperimentView
@@ -126,12 +126,6 @@ def test_nan_infinite_values_and_truths_never_win(
     assert best(run, metric="loss", mode=mode, scope=scope) == fine
 
 
-def test_scope_all_passes_over_what_is_not_finite(run: RecordedExperiment) -> None:
-    spiked = curve(run, [NAN, 1.0, -INF])
-    curve(run, [2.0])
-    assert best(run, metric="loss", mode="min", scope="all") == spiked
-
-
 def test_without_the_filter_infinity_wins_and_nan_still_does_not(run: RecordedExperiment) -> None:
     curve(run, [NAN])
     curve(run, [5.0])
@@ -150,20 +144,6 @@ def test_metric_and_mode_default_to_those_of_the_experiment(goal_run: RecordedEx
     assert best(goal_run) == low
     assert best(goal_run, mode="max") == high
     assert best(goal_run, metric="nested/acc", mode="max") == low
-
-
-def test_automatic_metrics_can_be_the_goal(run: RecordedExperiment) -> None:
-    longest = curve(run, [1.0, 1.0, 1.0])
-    curve(run, [1.0])
-    assert best(run, metric="training_iteration", mode="max") == longest
-
-
-def test_a_trial_that_failed_can_be_best(run: RecordedExperiment) -> None:
-    curve(run, [2.0])
-    trial_id = run.begin()
-    run.report(trial_id, {"loss": 1.0})
-    run.fail(trial_id)
-    assert best(run, metric="loss", mode="min") == trial_id
 
 
 def test_a_metric_that_is_not_in_every_report_counts_by_the_last_that_has_it(
@@ -320,12 +300,6 @@ def test_a_failure_that_is_retried_is_not_an_error_of_the_trial(tmp_path: Path) 
     run.close()
 
 
-def test_the_grid_knows_where_it_lies(run: RecordedExperiment) -> None:
-    grid = grid_of(run)
-    assert grid.experiment_path == str(run.layout.root)
-    assert isinstance(grid.filesystem, LocalFileSystem)
-
-
 def test_configs_have_the_users_objects_where_fit_resolves_them(run: RecordedExperiment) -> None:
     encoder = object()
     run.begin({"encoder": Ref(path=("encoder",), index=None, summary="object")})
@@ -384,22 +358,6 @@ def test_a_pickled_grid_carries_the_users_values_once(run: RecordedExperiment) -
     assert len(pickle.dumps(list(back))) < 200_000
 
 
-def test_a_grid_that_is_unpickled_elsewhere_is_read_from_its_storage(
-    run: RecordedExperiment, tmp_path: Path
-) -> None:
-    curve(run, [1.0, 0.5])
-    run.write_files()
-    storage = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
-    location = Location.resolve("bucket/exp", storage, {})
-    read = ExperimentView(machine=run.machine, location=location, layout=run.layout)
-    data = pickle.dumps(ResultGrid(ExperimentAnalysis.of(read)))
-    (tmp_path / "bucket").mkdir()
-    run.layout.root.rename(tmp_path / "bucket" / "exp")  # the other machine does not have it
-    back: ResultGrid = pickle.loads(data)
-    assert list(back.get_dataframe()["loss"]) == [0.5]
-    assert [row["loss"] for row in back[0].rows()] == [1.0, 0.5]
-
-
 def test_the_repr_is_a_short_table(run: RecordedExperiment) -> None:
     for value in range(30):
         curve(run, [value / 3])
@@ -409,12 +367,6 @@ def test_the_repr_is_a_short_table(run: RecordedExperiment) -> None:
     assert lines[1].split() == ["trial", "status", "iteration", "loss", "nested/acc"]
     assert lines[3].split() == ["d2a66_00001", "finished", "1", "0.3333", "-0.3333"]
     assert lines[-1] == "... and 10 more"
-
-
-def test_the_repr_of_nothing_says_so(run: RecordedExperiment) -> None:
-    grid = grid_of(run)
-    assert repr(grid).startswith("ResultGrid: 0 trials (empty)")
-    assert list(grid) == []
 
 
 def test_ten_thousand_trials_make_no_results_until_one_is_asked_for(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,49 +80,29 @@ def test_the_page_and_its_files_come_with_a_policy_and_a_tag(browser: Browser) -
     "path",
     [
         "/static/",
-        "/static",
-        "/static/js",
-        "/static/js/",
-        "/static/../app.py",
         "/static/%2e%2e/app.py",
         "/static/..%2fapp.py",
-        "/static/js/../../app.py",
         "/static//etc/passwd",
-        "/static/%2fetc%2fpasswd",
         "/static/.hidden.js",
         "/static/js/%00.js",
-        "/static/vendor/README.md",
-        "/static/index.html/",
         "/static/index.html%0a",
         "/static/index.html%0d%0aX:%201",
-        "/static/%252e%252e/app.py",
         "/%0a",
-        "/api/about%0a",
-        "/app.py",
         "//etc/passwd",
-        "/api",
         "/api/",
-        "/api/e",
         "/api/e//trials",
-        "/api/e/..",
         "/api/e/%2e%2e",
         "/api/e/..%2fdigits",
-        "/api/e/.",
         "/api/e/outside",
-        "/api/e/digits%00",
-        "/api/e/digits/",
-        "/api/e/digits%2f..%2fdigits",
         "/api/e/digits/journal",
-        "/api/e/no-such",
         "/api/e/digits/t/no-such",
-        "/api/e/digits/t/..",
         "/api/e/digits/t/d2a66_00000%0a",
         "/api/e/digits/t/d2a66_00000/log/no-such?offset=0",
         "/api/e/digits/t/d2a66_00000/log/stdout%0a",
-        "/api/e/digits/t/d2a66_00000/log/../params.json",
         "/api/e/digits/t/d2a66_00000/log/%2fetc%2fpasswd",
-        "/api/e/digits/t/d2a66_00000/checkpoint/..",
         "/api/e/digits/t/d2a66_00000/checkpoint/checkpoint_000099",
+        "/api/e/digits/t/d2a66_00000/file?path=../params.json",
+        "/api/e/digits/t/d2a66_00000/file?path=secret",
         "/frame/",
     ],
 )
@@ -133,27 +112,6 @@ def test_what_is_not_there_is_refused_in_words(browser: Browser, path: str) -> N
     assert UNCACHED.items() <= answer.headers.items()
     assert b"root:" not in answer.body
     assert answer.headers["content-type"].startswith(("application/json", "text/plain"))
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        "../../outside",
-        "../params.json",
-        "/etc/passwd",
-        "secret",
-        "sub",
-        "",
-        ".",
-        "no-such",
-        "a\x00b",
-        "sub/../../x",
-    ],
-)
-def test_a_download_stays_inside_the_trial(browser: Browser, given: str) -> None:
-    answer = browser.get(f"/api/e/digits/t/d2a66_00000/file?path={quote(given)}")
-    assert answer.status in (400, 403, 404), answer.body
-    assert "error" in answer.json
 
 
 @pytest.mark.parametrize(
@@ -222,15 +180,6 @@ def test_the_api_answers_what_the_records_say(browser: Browser, place: Path) -> 
     assert browser.get("/api/e/digits/scheduler").status == 200
 
 
-def test_numbers_that_json_lacks_are_texts(browser: Browser) -> None:
-    def never(text: str) -> None:
-        raise AssertionError(text)
-
-    body = browser.get("/api/e/digits/rows?trials=d2a66_00001&metrics=loss").body
-    assert b'"NaN"' in body
-    json.loads(body, parse_constant=never)
-
-
 def test_a_large_answer_is_compressed_for_those_who_ask(browser: Browser) -> None:
     path = "/api/e/digits/t/d2a66_00000/log/stdout?offset=0"
     plain = browser.get(path)
@@ -270,15 +219,6 @@ def test_without_the_cookie_there_is_nothing_to_see(serving: Served) -> None:
     assert "with the token" in stranger.get("/api/experiments").json["error"]
 
 
-def test_the_url_with_the_token_leads_to_one_without(serving: Served) -> None:
-    path = f"/?token={serving.address.token}"
-    answer = Browser(serving.address.port).get(path)
-    assert (answer.status, answer.headers["location"]) == (303, "./")
-    assert answer.headers["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=Strict")
-    assert serving.address.token not in json.dumps(dict(answer.headers))
-    assert UNCACHED.items() <= answer.headers.items()
-
-
 def test_the_page_shows_in_a_frame_of_another_server(serving: Served) -> None:
     stranger = Browser(serving.address.port)
     base = f"/frame/{serving.address.token}"
@@ -289,22 +229,6 @@ def test_the_page_shows_in_a_frame_of_another_server(serving: Served) -> None:
     assert stranger.get(f"{base}/api/about").json["version"] == __version__
     bare = stranger.get(base)
     assert (bare.status, bare.headers["location"]) == (303, f"{serving.address.token}/")
-
-
-def test_another_host_or_origin_is_refused(serving: Served, browser: Browser) -> None:
-    rebound = Browser(serving.address.port, host="evil.example", cookie=browser.cookie)
-    assert rebound.get("/api/about").status == 403
-    assert browser.get("/api/about", Origin="http://evil.example").status == 403
-    tunnel = Browser(serving.address.port, host="localhost:9000", cookie=browser.cookie)
-    assert tunnel.get("/api/about").status == 200
-    assert tunnel.get("/api/about", Origin="http://localhost:9000").status == 200
-
-
-@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "TRACE", "PROPFIND"])
-def test_other_methods_are_refused(browser: Browser, method: str) -> None:
-    answer = browser.ask(method, "/api/about", None, {"Origin": f"http://{browser.host}"})
-    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, POST")
-    assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 def test_a_head_has_the_headers_of_a_get(browser: Browser) -> None:
@@ -475,17 +399,6 @@ class TestOrders:
         assert answer.status == 400
         assert answer.json["error"]
 
-    @pytest.mark.parametrize("key", ["", "a b", "x" * 65, "ä", "a\tb"])
-    def test_a_key_that_is_none_is_refused(self, browser: Browser, key: str) -> None:
-        answer = browser.post(self.PATH, self.ORDER, Idempotency_Key=key or " ")
-        assert answer.status == 400
-        assert "Idempotency-Key" in answer.json["error"]
-
-    def test_a_refusal_is_remembered_like_an_answer(self, browser: Browser) -> None:
-        answers = [browser.post(self.PATH, self.ORDER, Idempotency_Key="one") for _ in range(2)]
-        assert [one.status for one in answers] == [409, 409]
-        assert answers[0].json == answers[1].json
-
     def test_a_large_order_is_not_read(self, browser: Browser) -> None:
         answer = browser.post(self.PATH, b"x", Content_Length=str(1 << 30))
         assert answer.status == 413
@@ -496,23 +409,6 @@ class TestOrders:
         connection.request("POST", self.PATH, chunked, headers, encode_chunked=True)
         assert connection.getresponse().status == 400
         connection.close()
-
-    @pytest.mark.parametrize(
-        ("headers", "status"),
-        [
-            ({"Origin": ""}, 403),
-            ({"Origin": "http://evil.example"}, 403),
-            ({"Origin": "null"}, 403),
-            ({"Content_Type": "text/plain"}, 415),
-            ({"Content_Type": ""}, 415),
-            ({"Sec_Fetch_Site": "cross-site"}, 403),
-            ({"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "cors"}, 403),
-        ],
-    )
-    def test_an_order_of_another_page_is_refused(
-        self, browser: Browser, headers: dict[str, str], status: int
-    ) -> None:
-        assert browser.post(self.PATH, self.ORDER, **headers).status == status
 
     def test_an_order_needs_the_cookie_and_is_no_get(self, browser: Browser) -> None:
         stranger = Browser(browser.port)
@@ -554,3 +450,11 @@ def test_a_deleted_experiment_is_not_found(tmp_path: Path) -> None:
         while answer.status == 200:  # it looks again after a moment
             answer = browser.get("/api/e/gone")
         assert answer.status == 404
+
+
+def test_a_link_of_another_site_gets_a_page_that_loads_itself_again(serving: Served) -> None:
+    stranger = Browser(serving.address.port)
+    answer = stranger.get("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
+    assert answer.status == 403
+    assert b'src="static/js/again.js"' in answer.body
+    assert stranger.get("/static/js/again.js").status == 403

@@ -15,15 +15,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.results.doctor.upload import sync
-from holdfast.results.reading import DoctorTarget
-from holdfast.syncer.stores.location import Location
 from holdfast.web import security
 from holdfast.web.security import PortTaken
 from holdfast.web.server import DEFAULT_PORT, WebServer, WebSettings
 from tests.rig.runs.patient import healthy
-from tests.rig.storage.bucket import Bucket
-from tests.rig.storage.s3_server import S3Server
 from tests.rig.web.in_process import Browser, served
 from tests.rig.workers.processes import PATIENCE_S
 
@@ -161,13 +156,6 @@ def test_what_cannot_be_served_is_one_line(
     assert text in printed
 
 
-def test_a_port_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
-    for given in ("x", "-1", "65536"):
-        with pytest.raises(SystemExit):
-            main(["web", "--port", given])
-        assert "port" in capsys.readouterr().err
-
-
 def test_without_the_extra_it_says_what_to_install(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,26 +163,3 @@ def test_without_the_extra_it_says_what_to_install(
     code, text = refusal(capsys, str(place))
     assert (code, text.count("\n")) == (1, 1)
     assert "the page needs Starlette with uvicorn, which is not installed: pip install" in text
-
-
-@pytest.mark.server
-def test_it_shows_what_is_in_a_bucket(
-    tmp_path: Path, moto: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bucket = Bucket(moto, "page")
-    for name, value in bucket.environ.items():
-        monkeypatch.setenv(name, value)
-    run = healthy(tmp_path / "digits")
-    base, mark, query = bucket.storage_path.partition("?")
-    remote = Location.resolve(f"{base}/digits{mark}{query}", None, {})
-    sync(DoctorTarget(shown="digits", layout=run.layout, remote=remote))
-    (tmp_path / "digits").rename(tmp_path / "elsewhere")
-    with served(bucket.storage_path) as serving:
-        browser = serving.browser()
-        listing = browser.get("/api/experiments").json["experiments"]
-        assert [one["key"] for one in listing] == ["digits"]
-        assert len(browser.get("/api/e/digits/trials").json["ids"]) == 3
-        with browser.stream("/api/e/digits/stream") as events:
-            assert events.next("facts")[1]["key"] == "digits"
-        answer = browser.post("/api/e/digits/orders", {"order": "stop_experiment"})
-        assert answer.status == 409

@@ -97,11 +97,3 @@ def test_a_place_that_cannot_be_served_is_an_error_in_words(tmp_path: Path) -> N
         frame.shown(str(tmp_path / "nowhere"), height=1, base_url="")
     with pytest.raises(InvalidConfig, match="filesystem object"):
         frame.shown(None, height=1, base_url="")
-
-
-def test_without_the_extra_it_says_what_to_install(
-    results: ResultGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(security, "find_spec", lambda name: None)
-    with pytest.raises(security.WebMissing, match=r"holdfast\[web\]"):
-        results.web()

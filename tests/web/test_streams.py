@@ -101,21 +101,6 @@ def test_a_version_of_an_earlier_server_resets_the_page(browser: Browser) -> Non
         assert events.next() == ("reset", {})
 
 
-def test_a_new_run_in_the_folder_resets_the_page(
-    browser: Browser, run: RecordedExperiment
-) -> None:
-    with browser.stream(PATH) as events:
-        events.next("facts")
-        run.close()
-        again = RecordedExperiment(run.layout.root, run="e3b77", metric="loss", mode="min")
-        again.begin({"lr": 0.9})
-        assert events.next("reset") == ("reset", {})
-        assert browser.get("/api/e/digits/trials").json["ids"] == ["e3b77_00000"]
-        again.report("e3b77_00000", {"loss": 0.1})
-        assert next_trials(events).keys() == {"e3b77_00000"}
-        again.close()
-
-
 def test_the_stream_of_a_deleted_experiment_ends(
     browser: Browser, run: RecordedExperiment
 ) -> None:
@@ -331,25 +316,6 @@ def test_one_that_sends_no_request_is_cut_off(
             assert is_cut(sock)
 
 
-def test_a_request_that_is_unread_when_its_time_ends_is_answered(
-    serving: Served, browser: Browser
-) -> None:
-    sent = f"GET /api/about HTTP/1.1\r\nHost: {browser.host}\r\nCookie: {browser.cookie}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", serving.address.port)) as sock:
-        sock.settimeout(PATIENCE_S)
-        until(serving, lambda: bool(connection_of(serving, sock)))
-
-        def time_ends() -> None:
-            """In one turn of the loop, which reads no socket meanwhile."""
-            connection = connection_of(serving, sock)
-            assert connection is not None
-            sock.sendall(sent.encode())
-            connection._end_soon()
-
-        serving.loop.call_soon_threadsafe(time_ends)
-        assert sock.recv(12) == b"HTTP/1.1 200"
-
-
 def test_the_number_of_connections_is_limited(
     serving: Served, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,35 +365,6 @@ def test_connections_that_say_nothing_make_room_for_one_that_does(
             until(serving, lambda: connections_of(serving) == 2)
             assert browser.get("/api/about").status == 200
             assert is_cut(silent)
-
-
-def slow_at_first(read: Callable[..., Any]) -> Callable[..., Any]:
-    is_first = [True]
-
-    def slow(*arguments: Any, **named: Any) -> Any:
-        if is_first:
-            is_first.clear()
-            time.sleep(0.5)
-        return read(*arguments, **named)
-
-    return slow
-
-
-def test_what_takes_long_to_read_is_not_forgotten_while_it_is_read(
-    browser: Browser, run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a large experiment, or a long list, in slow storage: the streams go on after that."""
-    monkeypatch.setattr(following, "LINGER_S", 0.1)
-    for place, name in ((FollowedExperiment, "look"), (Place, "listing")):
-        monkeypatch.setattr(place, name, slow_at_first(getattr(place, name)))
-    with browser.stream("/api/experiments/stream") as events:
-        events.next("experiments")
-        run.report("d2a66_00001", {"loss": 0.7})
-        assert events.next("experiments")
-    with browser.stream(PATH) as events:
-        events.next("facts")
-        run.report("d2a66_00001", {"loss": 0.5})
-        assert next_trials(events).keys() == {"d2a66_00001"}
 
 
 def test_nothing_is_followed_once_nobody_has_looked_for_a_while(

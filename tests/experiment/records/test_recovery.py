@@ -125,21 +125,6 @@ def test_what_was_recovered_before_is_used_as_long_as_the_journal_ends_there(
     assert newer.machine.trials[trial].iteration == 2
 
 
-def test_what_was_recovered_beyond_a_damage_is_not_continued(run: RecordedExperiment) -> None:
-    first = run.begin()
-    path = next(run.layout.journal.glob("*.log"))
-    size = path.stat().st_size
-    run.begin()
-    run.write_files(snapshot=True)
-    data = bytearray(path.read_bytes())
-    data[size + 20] ^= 1
-    path.write_bytes(data)
-    known = recover(run.layout)
-    assert len(known.machine.trials) == 2
-    recovered = recover(run.layout, will_continue=True, known=known)
-    assert list(recovered.machine.trials) == [first]
-
-
 def lost(run: RecordedExperiment, *, also_final: bool = False) -> list[int]:
     found = lost_checkpoints(run.machine, run.layout, is_remote=False, also_final=also_final)
     return [event.index for event in found]

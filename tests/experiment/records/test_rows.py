@@ -88,11 +88,6 @@ def test_a_row_of_a_trial_on_nodes_names_that_of_rank_0() -> None:
     assert "node_name" not in result_row(make_trial())
 
 
-def test_the_config_is_left_out_where_it_is_not_wanted() -> None:
-    row = result_row(make_trial(), with_config=False)
-    assert list(row) == ["loss", *AUTOMATIC]
-
-
 def test_a_metric_of_the_users_wins_over_an_automatic_one() -> None:
     metrics = {"pid": "mine", "config": 7, "hostname": "theirs", "date": None}
     row = result_row(make_trial(row=metrics))

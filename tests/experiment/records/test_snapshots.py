@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
+from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.journal import find_beginning, pack
 from holdfast.experiment.records.snapshots import load_newest_snapshot
@@ -72,16 +72,6 @@ def test_the_garbage_collector_works_after_a_snapshot_was_loaded(
     assert gc.isenabled()
 
 
-def test_a_snapshot_is_named_after_the_utc_time_at_which_its_session_began(
-    run: RecordedExperiment,
-) -> None:
-    take(run)
-    assert names(run.layout.root) == [FIRST]
-    assert names(run.layout.root, VARIANTS_PREFIX) == [
-        FIRST.replace("experiment_state", "basic-variant-state")
-    ]
-
-
 def test_a_snapshot_is_json_for_whoever_reads_it(run: RecordedExperiment) -> None:
     run.suggest({"lr": 0.5})
     position = take(run).position
@@ -102,12 +92,6 @@ def test_the_progress_of_the_search_can_be_read_next_to_it(run: RecordedExperime
     run.add(SearchEnded())
     take(run)
     assert json.loads(path.read_text())["total"] == 1
-
-
-def test_where_there_is_no_journal_there_is_nothing_to_restore(tmp_path: Path) -> None:
-    loaded = load_newest_snapshot(Layout(tmp_path / "none"))
-    assert loaded.beginning is None
-    assert loaded.snapshot is None
 
 
 def test_without_a_snapshot_the_fold_starts_at_the_beginning(run: RecordedExperiment) -> None:

@@ -161,23 +161,6 @@ def test_one_that_was_published_lately_elsewhere_is_refused_until_it_is_silent(
     assert planned(there, now=published + 661).objects > 10
 
 
-def test_whoever_waits_for_the_lock_of_a_removed_tree_does_not_get_it(
-    alone: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take = ExperimentLock._take
-
-    def removed_before(self: ExperimentLock, deadline_s: float) -> None:
-        os.rename(alone, aside_of(alone))
-        take(self, deadline_s)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ExperimentLock, "_take", removed_before)
-        with pytest.raises(Locked, match="was removed meanwhile"):
-            ExperimentLock(alone / ".lock")
-    ExperimentLock(alone / ".lock").release()  # a new one begins there
-    assert sorted(os.listdir(alone)) == [".lock", ".lock-workers"]
-
-
 @pytest.mark.parametrize("step", ["rename", "fsync_dir", "delete_tree"])
 def test_an_interrupted_removal_leaves_no_experiment_and_the_next_one_finishes_it(
     alone: Path, monkeypatch: pytest.MonkeyPatch, step: str

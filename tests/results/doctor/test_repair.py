@@ -185,18 +185,6 @@ def test_a_missing_segment_ends_what_can_be_used_and_the_rest_is_kept_aside(
     assert (run.layout.journal / "000003.cut-0").read_bytes() == kept
 
 
-def test_a_repair_that_died_between_two_steps_is_done_by_the_next(root: Path) -> None:
-    (log,) = root.glob("journal/*.log")
-    data = log.read_bytes()
-    log.write_bytes(data + b"torn")
-    # As a repair leaves it that has put the bytes aside and died before it cut them off.
-    (root / "journal" / f"000000.cut-{len(data)}").write_bytes(b"torn")
-    report = repair(case(root), SETTINGS)
-    assert report.is_sound
-    assert log.read_bytes() == data
-    assert [path.name for path in root.glob("journal/*.cut-*")] == [f"000000.cut-{len(data)}"]
-
-
 class Killed(BaseException):
     """The process ends here."""
 

@@ -19,21 +19,19 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.results import following
 from holdfast.results.page.followed import FollowedExperiment
 from holdfast.results.reading import ExperimentNotFound, find
-from holdfast.results.result_grid import outcome_of
 from holdfast.scheduler.events import (
     EndOrdered,
     Exited,
     NoteWritten,
     PauseRequested,
     Resumed,
-    ResumeRequested,
     SearchEnded,
     Suggested,
 )
 from holdfast.syncer.journal.segment import framed
 from holdfast.testing.rehearsal import trial_spec
 from holdfast.trial.config import FailureConfig
-from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
+from holdfast.trial.resources import ONE_CPU
 from tests.rig.runs.recorded import RecordedExperiment
 
 
@@ -161,13 +159,6 @@ def test_rows_are_there_before_any_file(page: Page) -> None:
     assert page.rows(trial_id, 3)["iteration"] == [4, 5]
     assert page.rows(trial_id, 3)["from"] == 4
     page.run.write_files()
-    assert page.rows(trial_id)["iteration"] == [1, 2, 3, 4, 5]
-
-
-def test_rows_that_were_reported_before_the_page_was_opened_need_no_file(page: Page) -> None:
-    trial_id = page.run.begin()
-    for at in range(1, 6):
-        page.run.report(trial_id, {"loss": float(at)}, checkpoint="committed" if at == 2 else "")
     assert page.rows(trial_id)["iteration"] == [1, 2, 3, 4, 5]
 
 
@@ -407,24 +398,6 @@ def test_what_a_person_does_is_shown(page: Page) -> None:
     )
 
 
-def test_a_page_says_who_paused_a_trial_and_when_until_it_is_resumed(page: Page) -> None:
-    trial_id = page.run.begin()
-    page.look()
-    assert page.followed.trial(trial_id)["paused"] is None
-    page.run.add(PauseRequested(trial_id=trial_id, by="ann (page)"))
-    page.run.report(trial_id, {"loss": 1.0}, checkpoint="committed")
-    page.run.finish(trial_id)
-    page.look()
-    told = {"by": "ann (page)", "at": page.run.now - 4}
-    assert page.followed.trial(trial_id)["paused"] == told
-    page.run.add(Resumed(epoch=2, capacity={"CPU": 1000}))
-    page.look()
-    assert page.followed.trial(trial_id)["paused"] == told  # a restore changes nothing
-    page.run.add(ResumeRequested(trial_id=trial_id, by="bob (command)"))
-    page.look()
-    assert page.followed.trial(trial_id)["paused"] is None
-
-
 def test_a_checkpoint_has_the_value_of_its_row_and_the_best_and_newest_are_marked(
     page: Page,
 ) -> None:
@@ -455,69 +428,6 @@ def test_a_checkpoint_has_the_value_of_its_row_and_the_best_and_newest_are_marke
         (4, 0.3, False, False),
         (2, 0.9, False, False),
     ]
-
-
-@pytest.mark.parametrize("mode", ["min", "max"])
-def test_the_best_trial_is_that_of_the_command_also_if_it_has_failed(
-    tmp_path: Path, mode: str
-) -> None:
-    page = Page(tmp_path / "run", mode=mode)
-    try:
-        last = {
-            "failed": 5.0,
-            "equal": 5.0,
-            "nan": float("nan"),
-            "was better": 1.0,
-            "running": 2.0,
-        }
-        trials = {name: page.run.begin() for name in last}
-        for sign in (-1.0, 1.0):
-            page.run.report(trials["was better"], {"loss": sign * 100.0})
-        for name, value in last.items():
-            page.run.report(trials[name], {"loss": value if mode == "max" else -value})
-        page.run.fail(trials["failed"])
-        page.run.finish(trials["equal"])
-        page.look()
-        located = page.followed.located
-        assert outcome_of(located).best_scored("loss", mode).trial.trial_id == trials["failed"]
-        assert page.followed.trial(trials["running"])["best_id"] == trials["failed"]
-        # The page's table, whose first of equal values is the best.
-        values = [None if value is None else abs(value) for value in page.column("value")]
-        assert values == [5.0, 5.0, None, 1.0, 2.0]
-    finally:
-        page.close()
-
-
-def test_a_limit_that_the_machine_cannot_fill_is_explained_while_trials_wait(
-    tmp_path: Path,
-) -> None:
-    page = Page(
-        tmp_path / "run",
-        resources=PlacementGroupFactory([{"CPU": 400}]),
-        max_concurrent=4,
-        num_samples=8,
-    )
-    try:
-        trials = [page.run.suggest() for _ in range(3)]
-        for trial_id in trials[:2]:
-            page.run.start(trial_id)
-        page.look()
-        text = (
-            "4 trials may run at once, but there is room for 2: each asks for 400 CPUs, and this "
-            "machine has 1000 CPUs. Ask for less in tune.with_resources(), or declare more in "
-            "holdfast.init()."
-        )
-        assert page.followed.facts()["progress"]["waiting_text"] == text
-        page.run.add(SearchEnded())
-        page.run.finish(trials[0])
-        page.look()
-        assert page.followed.facts()["progress"]["waiting_text"] == ""  # nothing waits any more
-        page.run.add(EndOrdered(reason="interrupt", message="stopped by ann (page)"))
-        page.look()
-        text = "The run is ending: stopped by ann (page)."
-        assert page.followed.facts()["progress"]["waiting_text"] == text
-    finally:
-        page.close()
 
 
 def test_a_page_says_how_many_workers_wait_for_a_slow_search(tmp_path: Path) -> None:

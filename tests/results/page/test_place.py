@@ -174,16 +174,6 @@ def test_the_experiments_that_were_opened_longest_ago_are_forgotten(tmp_path: Pa
     place.close()
 
 
-def test_a_name_with_odd_characters_is_a_key(tmp_path: Path) -> None:
-    name = "a?b#c%20d <i>é</i>".replace("/", "")
-    RecordedExperiment(tmp_path / name).close()
-    place = Place(str(tmp_path), Settings.read({}), {})
-    (entry,) = place.listing(now=time.time())["experiments"]
-    assert entry["key"] == name
-    assert place.experiment(name).facts()["name"] == name
-    place.close()
-
-
 def test_a_folder_that_a_run_has_yet_to_create_is_an_empty_place(tmp_path: Path) -> None:
     root = tmp_path / "results"
     with pytest.raises(ExperimentNotFound, match="there is no directory"):

@@ -93,26 +93,6 @@ def test_the_page_says_that_its_server_is_gone_and_connects_again(
     seen(tab.page.locator(".banner"), "This page needs its token")
 
 
-def test_an_empty_place_says_what_to_do(bench: Bench, opened: Callable[..., Tab]) -> None:
-    bench.storage.mkdir()
-    tab = opened(serve(bench, bench.storage).url)
-    seen(tab.page.locator("main"), "No experiments here yet")
-    assert tab.violations() == []
-
-
-@pytest.mark.nightly
-def test_an_experiment_that_begins_and_one_that_goes_appear_and_disappear(
-    bench: Bench, opened: Callable[..., Tab]
-) -> None:
-    bench.storage.mkdir()
-    tab = opened(serve(bench, bench.storage).url)
-    seen(tab.page.locator("main"), "No experiments here yet")
-    begun(bench, 0, samples=1).succeeds()
-    seen(tab.page.locator("tr[data-key=run] .c-state"), "finished")
-    bench.root.rename(bench.storage.parent / "elsewhere")
-    seen(tab.page.locator("main"), "No experiments here yet")
-
-
 def test_a_folder_that_does_not_exist_yet_is_an_empty_page_until_a_run_creates_it(
     bench: Bench, opened: Callable[..., Tab]
 ) -> None:

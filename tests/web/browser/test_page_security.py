@@ -52,25 +52,6 @@ def served(bench: Bench) -> Served:
     return serve(bench, bench.storage)
 
 
-def test_without_the_token_there_is_a_sentence_and_no_experiment(
-    served: Served, opened: Callable[..., Tab]
-) -> None:
-    tab = opened()
-    tab.allows = ["status 403", "the server responded with a status of 403"]
-    for url in (served.at(""), f"{served.origin}/?token=wrong", f"{served.origin}/frame/wrong/"):
-        answer = tab.page.goto(url)
-        assert answer.status == 403
-        seen(tab.page.locator("body"), "This page needs its token")
-        assert "run" not in tab.page.title()
-    tab.page.goto(served.url)
-    seen(tab.page.locator("main"), "run")
-    assert "token" not in tab.page.url
-    (cookie,) = tab.context.cookies()
-    assert cookie["httpOnly"]
-    assert cookie["sameSite"] == "Strict"
-    assert tab.page.evaluate("document.cookie") == ""
-
-
 def test_a_page_of_another_server_can_neither_read_nor_steer(
     served: Served, opened: Callable[..., Tab]
 ) -> None:

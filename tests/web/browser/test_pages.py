@@ -156,16 +156,6 @@ def test_links_carry_the_filter_and_the_back_button_leads_back(
     assert ids_of(tab) == failed
 
 
-@pytest.mark.nightly
-def test_a_filter_that_cannot_be_read_says_where_and_shows_all(
-    ended: Served, opened: Callable[..., Tab]
-) -> None:
-    tab = opened(ended.url)
-    tab.page.goto(ended.at(f"e/run?{view(f='lr < and')}"))
-    seen(tab.page.locator("#filter-says"), "All trials are shown")
-    seen(tab.page.locator("#trial-count"), "24 trials")
-
-
 def test_everything_works_from_the_keyboard(ended: Served, opened: Callable[..., Tab]) -> None:
     tab = opened(ended.url)
     keyboard = tab.page.keyboard
@@ -204,21 +194,6 @@ def test_everything_works_from_the_keyboard(ended: Served, opened: Callable[...,
     assert tab.page.evaluate("document.activeElement.getAttribute('role')") != "tab"
 
 
-@pytest.mark.nightly
-def test_the_theme_is_kept_and_follows_the_system_until_one_is_chosen(
-    ended: Served, opened: Callable[..., Tab]
-) -> None:
-    tab = opened(ended.url, color_scheme="dark")
-    theme = "document.documentElement.dataset.theme"
-    seen(tab.page.locator("main"), "run")
-    assert tab.page.evaluate(theme) == "dark"
-    tab.page.locator("#theme").click()
-    assert tab.page.evaluate(theme) == "light"
-    tab.page.reload()
-    seen(tab.page.locator("main"), "run")
-    assert tab.page.evaluate(theme) == "light"
-
-
 def test_what_is_downloaded_is_what_the_trial_wrote(
     ended: Served, opened: Callable[..., Tab], tmp_path: Path
 ) -> None:
@@ -231,20 +206,6 @@ def test_what_is_downloaded_is_what_the_trial_wrote(
     with tarfile.open(tmp_path / "checkpoint.tar") as archive:
         names = {Path(member.name).name for member in archive.getmembers()}
     assert {"epoch", "weights"} <= names
-
-
-@pytest.mark.nightly
-def test_trials_are_compared_side_by_side(ended: Served, opened: Callable[..., Tab]) -> None:
-    tab = opened(ended.url)
-    tab.page.get_by_role("link", name="run", exact=True).click()
-    first, second, *_ = ids_of(tab)
-    for trial in (first, second):
-        tab.page.get_by_label(f"Select trial {trial}").click()
-    tab.page.locator("#compare").click()
-    seen(tab.page.locator("main"), "Parameters")
-    for trial in (first, second):
-        seen(tab.page.locator("thead"), trial)
-    seen(tab.page.locator("main"), "lr")
 
 
 def test_a_selection_is_shared_by_table_and_chart(
