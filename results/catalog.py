@@ -28,11 +28,10 @@ from holdfast.experiment.progress.summarizer import leader, value_of
 from holdfast.experiment.records.journal import JournalUnreadable
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import is_mirror_of
-from holdfast.experiment.records.view import Condition, ExperimentView, counts, stop_reasons
+from holdfast.experiment.records.view import Condition, ExperimentView, Standing
 from holdfast.names import listed
 from holdfast.results.reading import ExperimentNotFound, NeverBegun, find, published_as
 from holdfast.results.result_grid import front_of
-from holdfast.scheduler.trial_count import not_created
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files.tree import bytes_below
@@ -230,9 +229,8 @@ class Best:
 class CatalogEntry:
     """One experiment of a listing.
 
-    `trials` counts them by status, `stop_reasons` by why they have stopped; `not_created` is the
-    number that the search has yet to create, None if the records do not say. `run` numbers the
-    runs of this name, one after another; the newest is listed; None if the number is not known.
+    `run` numbers the runs of this name, one after another; the newest is listed; None if the
+    number is not known.
     `pareto_front` has the trials that no other beats, if the run has several goals.
     Times are seconds since 1970: when the experiment began, and its last record. `size_bytes` is
     the size of all its files, None if they were not counted. `tags` are those of its RunConfig.
@@ -244,10 +242,7 @@ class CatalogEntry:
 
     name: str
     path: str
-    state: Condition
-    trials: Mapping[str, int] = field(default_factory=dict)
-    stop_reasons: Mapping[str, int] = field(default_factory=dict)
-    not_created: int | None = None
+    standing: Standing
     run: int | None = 1
     best: Best | None = None
     pareto_front: tuple[str, ...] = ()
@@ -259,9 +254,15 @@ class CatalogEntry:
     notices: tuple[str, ...] = ()
     storage: str = ""
 
+    @property
+    def state(self) -> Condition:
+        return self.standing.state
+
     def plain(self) -> dict[str, Any]:
         """The entry as JSON values."""
-        return asdict(self)
+        plain = asdict(self)
+        standing = plain.pop("standing")
+        return {**plain, **standing, "trials": standing.pop("counts")}
 
 
 def catalog(
@@ -367,7 +368,8 @@ def entry_of(
         local = location.local_path
         if local is not None and current_holder(Layout(Path(local)).lock):
             at = location.public
-            return CatalogEntry(name=name, path=at, state=Condition.LIVE, began_at=now)
+            live = Standing(state=Condition.LIVE)
+            return CatalogEntry(name=name, path=at, standing=live, began_at=now)
         state, problem = Condition.NEVER_BEGUN, str(error)
     except ExperimentNotFound as error:
         if location.local_path is None:
@@ -375,7 +377,9 @@ def entry_of(
         state, problem = Condition.UNREADABLE, str(error)
     except (TuneError, OSError, ValueError) as error:
         state, problem = Condition.UNREADABLE, redact(str(error))
-    return CatalogEntry(name=name, path=location.public, state=state, problem=problem)
+    return CatalogEntry(
+        name=name, path=location.public, standing=Standing(state=state), problem=problem
+    )
 
 
 def described(
@@ -385,14 +389,10 @@ def described(
     machine, spec = experiment.machine, experiment.machine.spec
     best = leader(machine.trials.values(), spec.metric, spec.mode)
     value = None if best is None else value_of(best, spec.metric)
-    state = experiment.condition(now)
     return CatalogEntry(
         name=name,
         path=experiment.shown,
-        state=state,
-        trials=counts(machine),
-        stop_reasons=stop_reasons(machine, is_live=state is Condition.LIVE),
-        not_created=not_created(machine),
+        standing=experiment.standing(now),
         run=experiment.run,
         best=Best(
             trial_id=best.trial_id, metric=spec.metric or "", mode=spec.mode or "", value=value

@@ -7,13 +7,12 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summarizer import value_of
-from holdfast.experiment.records.view import Condition, ExperimentView, counts, stop_reasons
+from holdfast.experiment.records.view import ExperimentView, Standing
 from holdfast.results.drawing import PlotCurve, points
 from holdfast.results.logs import trial_named
 from holdfast.results.ranking import NoBestResult, params_of
 from holdfast.results.result_grid import outcome_of
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.trial_count import not_created
 from holdfast.text.trials import short_name, stop_reason
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
@@ -31,25 +30,31 @@ class Side:
     """
 
     label: str
-    path: str
+    experiment: ExperimentView
+    standing: Standing
     is_trial: bool
-    state: Condition
-    counts: Mapping[str, int]
-    stop_reasons: Mapping[str, int]
-    not_created: int | None
-    active_s: float
     metric: str | None
     mode: str | None
     trial: Trial | None
-    value: float | None
     curve: PlotCurve
-    spec: ExperimentSpec
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.experiment.machine.spec
+
+    @property
+    def active_s(self) -> float:
+        return self.experiment.machine.active_s
+
+    @property
+    def value(self) -> float | None:
+        """The trial's last value of the metric."""
+        return None if self.trial is None else value_of(self.trial, self.metric)
 
     @property
     def stop_reason(self) -> str:
         """Why the trial has stopped; "" for one that runs, and without a trial."""
-        is_live = self.state is Condition.LIVE
-        reason = self.trial and stop_reason(self.trial, is_live=is_live)
+        reason = self.trial and stop_reason(self.trial, is_live=self.standing.is_live)
         return reason.value if reason else ""
 
     @property
@@ -76,11 +81,11 @@ class Side:
         trial = self.trial
         return {
             "label": self.label,
-            "path": self.path,
-            "state": self.state.value,
-            "trials": dict(self.counts),
-            "stop_reasons": dict(self.stop_reasons),
-            "not_created": self.not_created,
+            "path": self.experiment.shown,
+            "state": self.standing.state.value,
+            "trials": dict(self.standing.counts),
+            "stop_reasons": dict(self.standing.stop_reasons),
+            "not_created": self.standing.not_created,
             "active_s": self.active_s,
             "metric": self.metric,
             "mode": self.mode,
@@ -191,7 +196,6 @@ def _side(
     machine, outcome = experiment.machine, outcome_of(experiment)
     metric = metric or machine.spec.metric
     mode = mode or outcome.mode_of(metric)
-    state = experiment.condition(now)
     trial = _best(experiment, metric, mode) if name is None else trial_named(experiment, name)
     xs: list[float] = []
     ys: list[float] = []
@@ -200,18 +204,12 @@ def _side(
         xs, ys = points(rows, metric, x)
     return Side(
         label=label,
-        path=experiment.shown,
+        experiment=experiment,
+        standing=experiment.standing(now),
         is_trial=name is not None,
-        state=state,
-        counts=counts(machine),
-        stop_reasons=stop_reasons(machine, is_live=state is Condition.LIVE),
-        not_created=not_created(machine),
-        active_s=machine.active_s,
         metric=metric,
         mode=mode,
-        spec=machine.spec,
         trial=trial,
-        value=None if trial is None else value_of(trial, metric),
         curve=PlotCurve(
             label=label,
             xs=xs,

@@ -13,14 +13,13 @@ from holdfast.experiment.folder.nodes_file import NodeBeat, read_news
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
 from holdfast.experiment.progress.summarizer import leader, value_of
 from holdfast.experiment.progress.wording import cause, user_frame
-from holdfast.experiment.records.view import Condition, ExperimentView, counts, stop_reasons
+from holdfast.experiment.records.view import Condition, ExperimentView, Standing
 from holdfast.results.logs import log_names, place_of
 from holdfast.results.ranking import AUTOMATIC, params_of, varied_names
 from holdfast.results.result import Result
 from holdfast.results.result_grid import front_of
 from holdfast.scheduler.nodes.cluster import FormerNode, Node
 from holdfast.scheduler.placement import Placement
-from holdfast.scheduler.trial_count import not_created
 from holdfast.text.trials import stop_reason, stop_sentence
 from holdfast.trial.errors import Failure, on_node
 from holdfast.trial.resources import Usage, usage_of_all
@@ -166,7 +165,7 @@ class Overview:
 
     name: str
     path: str
-    state: Condition
+    standing: Standing
     holder: str
     heard_at: float | None
     trainable: str
@@ -181,13 +180,15 @@ class Overview:
     restores: int
     ending: str
     tags: Mapping[str, str]
-    counts: Mapping[str, int]
-    stop_reasons: Mapping[str, int]
-    not_created: int | None
     best: Mapping[str, Any] | None
     usage: Usage | None
     notices: tuple[str, ...]
     storage: str
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        plain = asdict(self)
+        return {**plain, **plain.pop("standing")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,12 +224,11 @@ def overview(experiment: ExperimentView, *, now: float) -> Overview:
     """Reads only the records, and the time of the last publication to storage."""
     machine, spec = experiment.machine, experiment.machine.spec
     best = leader(machine.trials.values(), spec.metric, spec.mode)
-    state = experiment.condition(now)
-    is_live = state is Condition.LIVE
+    standing = experiment.standing(now)
     return Overview(
         name=experiment.name,
         path=experiment.shown,
-        state=state,
+        standing=standing,
         holder=experiment.holder,
         heard_at=experiment.heard_at,
         trainable=spec.trainable,
@@ -243,10 +243,7 @@ def overview(experiment: ExperimentView, *, now: float) -> Overview:
         restores=machine.epoch - 1,
         ending=machine.ending.message or machine.ending.reason if machine.ending else "",
         tags=spec.options.get("tags", {}),
-        counts=counts(machine),
-        stop_reasons=stop_reasons(machine, is_live=is_live),
-        not_created=not_created(machine),
-        best=None if best is None else trial_as_json(experiment, best, is_live=is_live),
+        best=None if best is None else trial_as_json(experiment, best, is_live=standing.is_live),
         usage=usage_of_all([usage for trial in machine.trials.values() for usage in trial.usages]),
         notices=experiment.notices,
         storage=experiment.storage,
@@ -258,7 +255,7 @@ def experiment_as_json(experiment: ExperimentView, *, now: float) -> dict[str, A
     trials = list(experiment.machine.trials.values())
     is_live = experiment.condition(now) is Condition.LIVE
     return {
-        **asdict(overview(experiment, now=now)),
+        **overview(experiment, now=now).plain(),
         "scheduler": experiment.machine.spec.scheduler,
         "rungs": [asdict(rung) for rung in rung_counts(trials)],
         "takeovers": [asdict(takeover) for takeover in takeover_facts(trials)],

@@ -23,7 +23,12 @@ from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.records.journal import traces_in
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import read_mirror
-from holdfast.experiment.records.view import Condition, ExperimentView, longest_silence_s
+from holdfast.experiment.records.view import (
+    Condition,
+    ExperimentView,
+    Standing,
+    longest_silence_s,
+)
 from holdfast.results.catalog import CatalogEntry, described
 from holdfast.results.reading import (
     ExperimentNotFound,
@@ -205,7 +210,7 @@ def removal(
     entry = CatalogEntry(
         name=location.path.rstrip("/").rpartition("/")[2],
         path=location.public,
-        state=state,
+        standing=Standing(state=state),
         problem=problem,
     )
     if layout is not None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from enum import StrEnum
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
-from holdfast.scheduler.trial_count import has_rest
+from holdfast.scheduler.trial_count import has_rest, not_created
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.location import Location
-from holdfast.text.trials import count_reasons
+from holdfast.text.trials import count_reasons, states_text
 from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
-from holdfast.trial.trial import Status
+from holdfast.trial.trial import Status, StopReason
 
 # A run publishes to storage every `sync_period`, and soon after each checkpoint. If it has been
 # silent for two periods and this long, it has ended or cannot reach its storage.
@@ -77,10 +79,36 @@ def counts(machine: Machine) -> dict[str, int]:
     return {status.value: found.count(status) for status in Status if status in found}
 
 
-def stop_reasons(machine: Machine, *, is_live: bool) -> dict[str, int]:
-    """How many trials have stopped for each reason."""
-    found = count_reasons(machine.trials.values(), is_live=is_live)
-    return {reason.value: count for reason, count in found.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far an experiment is: its trials by status, and by why they have stopped.
+
+    `not_created` is the number that the search has yet to create, None if the records do not say.
+    """
+
+    state: Condition
+    counts: Mapping[str, int] = field(default_factory=dict)
+    stop_reasons: Mapping[str, int] = field(default_factory=dict)
+    not_created: int | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """True if a process runs it."""
+        return self.state is Condition.LIVE
+
+    @property
+    def text(self) -> str:
+        """`7 finished, 1 failed, 2 running, 3 not created yet`; `2 interrupted` if no process runs
+        the experiment."""
+        text = states_text(
+            {Status(name): count for name, count in self.counts.items()},
+            self.not_created or 0,
+            ended=self.state in (Condition.FINISHED, Condition.ERRORED),
+            is_live=self.is_live,
+            reasons=self.stop_reasons,
+            interrupted=self.stop_reasons.get(StopReason.INTERRUPTED, 0),
+        )
+        return text or "no trials yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,3 +157,14 @@ class ExperimentView:
     def condition(self, now: float) -> Condition:
         """Its state at `now`, in seconds since 1970."""
         return condition_of(self.machine, holder=self.holder, heard_at=self.heard_at, now=now)
+
+    def standing(self, now: float) -> Standing:
+        """Its state at `now`, in seconds since 1970, and the numbers of its trials."""
+        state, machine = self.condition(now), self.machine
+        found = count_reasons(machine.trials.values(), is_live=state is Condition.LIVE)
+        return Standing(
+            state=state,
+            counts=counts(machine),
+            stop_reasons={reason.value: count for reason, count in found.items()},
+            not_created=not_created(machine),
+        )

@@ -72,7 +72,7 @@ def _machine(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _experiment(found: ExperimentView, now: float) -> dict[str, Any]:
-    facts, spec = asdict(overview(found, now=now)), found.machine.spec
+    facts, spec = overview(found, now=now).plain(), found.machine.spec
     return {
         **{name: facts[name] for name in _OF_OVERVIEW},
         "scheduler": spec.scheduler,

@@ -242,11 +242,12 @@ def _inode(path: Path) -> int:
 def _plain(
     key: str, entry: CatalogEntry, read: list[ExperimentView], now: float
 ) -> dict[str, Any]:
-    created = sum(entry.trials.values())
-    done = sum(entry.trials.get(status, 0) for status in _FINAL)
-    total = None if entry.not_created is None else created + entry.not_created
+    standing = entry.standing
+    created = sum(standing.counts.values())
+    done = sum(standing.counts.get(status, 0) for status in _FINAL)
+    total = None if standing.not_created is None else created + standing.not_created
     share, left_s = done / total if total else None, None
-    if entry.state is Condition.LIVE and read:
+    if standing.is_live and read:
         summary = summary_of(Summarizer(read[0].machine), read[0], now=now)
         share, left_s = summary.share, summary.left_s
     progress = {"done": done, "total": total, "share": share, "left_s": left_s}

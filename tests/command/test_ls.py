@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.browse import output
-from holdfast.experiment.records.view import Condition
+from holdfast.experiment.records.view import Condition, Standing
 from holdfast.results.catalog import Best, CatalogEntry
 from holdfast.syncer.uploader.lock import ExperimentLock
 from tests.command.commands import parsed, stopped, told
@@ -87,10 +87,12 @@ def test_what_a_plain_resume_finishes_is_interrupted_though_trials_failed(
 ENTRY = CatalogEntry(
     name="digits",
     path="/results/digits",
-    state=Condition.INTERRUPTED,
-    trials={"TERMINATED": 17, "ERROR": 1, "PENDING": 2},
-    stop_reasons={"finished": 17, "failed": 1, "interrupted": 2},
-    not_created=4,
+    standing=Standing(
+        state=Condition.INTERRUPTED,
+        counts={"TERMINATED": 17, "ERROR": 1, "PENDING": 2},
+        stop_reasons={"finished": 17, "failed": 1, "interrupted": 2},
+        not_created=4,
+    ),
     best=Best(trial_id="46f40_00007", metric="accuracy", mode="max", value=0.975),
     began_at=0.0,
     size_bytes=2048,

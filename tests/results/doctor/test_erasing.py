@@ -70,7 +70,7 @@ def test_a_tree_is_removed_with_what_is_the_users_and_no_link_is_followed(alone:
     (trial / "data").symlink_to(outside / "precious")
     one = planned(alone)
     assert one.others == ("link", "notes.txt")
-    assert one.entry.trials == {"TERMINATED": 2, "ERROR": 1}
+    assert one.entry.standing.counts == {"TERMINATED": 2, "ERROR": 1}
     assert one.entry.best is not None
     assert one.bytes_here == one.entry.size_bytes
     assert one.bytes_here > 1_000
@@ -265,7 +265,7 @@ def test_a_bucket_is_left_empty_and_its_neighbours_are_left_alone(
     with_store(neighbour, lambda store: store.put("head.json", b"{}"))
     settings = Settings(local_dir=folder / "s3", explicit_local_dir=True)
     one = removal(uri, "both", settings, {}, now=LATER)
-    assert (one.layout, one.entry.trials) == (run.layout, {"TERMINATED": 2, "ERROR": 1})
+    assert (one.layout, one.entry.standing.counts) == (run.layout, {"TERMINATED": 2, "ERROR": 1})
     assert one.objects > 20
     assert "any" not in one.plain()["storage"]  # the secret key
     perform(one)

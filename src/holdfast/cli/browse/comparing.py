@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.cli.browse.output import states_text_of, terminal_width
+from holdfast.cli.browse.output import terminal_width
 from holdfast.cli.common_arguments import named_path
 from holdfast.cli.printing import SOUND, say, say_json
 from holdfast.experiment.folder.settings import Settings
@@ -123,12 +123,12 @@ def _facts(side: Side, made: Comparison) -> list[str]:
     goal = goal or goals_text(side.spec.goals)
     value = "" if side.value is None else f"{format_cell(side.value)}{best}"
     about = [
-        side.state.value,
-        _states(side),
+        side.standing.state.value,
+        side.standing.text,
         duration(side.active_s),
     ]
     if side.is_trial:
-        about = [side.state.value, "", ""]
+        about = [side.standing.state.value, "", ""]
     if trial is None:
         return [*about, goal, value, "", "", "", ""]
     return [
@@ -140,10 +140,6 @@ def _facts(side: Side, made: Comparison) -> list[str]:
         str(trial.iteration),
         duration(trial.time_total_s),
     ]
-
-
-def _states(side: Side) -> str:
-    return states_text_of(side.counts, side.stop_reasons, side.not_created, side.state)
 
 
 def _settings(side: Side, made: Comparison) -> list[str]:

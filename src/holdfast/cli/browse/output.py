@@ -43,7 +43,7 @@ from holdfast.results.ranking import front_text, goals_text
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.trial_count import has_rest
-from holdfast.text.trials import changes_text, number, short_name, states_text, unread_text
+from holdfast.text.trials import changes_text, number, short_name, unread_text
 from holdfast.text.values import (
     aligned,
     counted,
@@ -54,7 +54,7 @@ from holdfast.text.values import (
     width_of,
 )
 from holdfast.trial.resources import Usage
-from holdfast.trial.trial import Status, StopReason, Trial
+from holdfast.trial.trial import Status, Trial
 
 STATE_STYLES = {
     Condition.LIVE: "cyan",
@@ -132,15 +132,11 @@ def _width_of(columns: Mapping[str, Sequence[str]]) -> int:
     return sum(max(map(width_of, cells)) + 2 for cells in columns.values()) - 2
 
 
-def _trials(entry: CatalogEntry) -> str:
-    return states_text_of(entry.trials, entry.stop_reasons, entry.not_created, entry.state)
-
-
 def _short_trials(entry: CatalogEntry) -> str:
     """`22 of 24, 1 failed`."""
-    ended = {Status(name): count for name, count in entry.trials.items()}
+    ended = {Status(name): count for name, count in entry.standing.counts.items()}
     done = sum(count for status, count in ended.items() if status.is_final)
-    total = sum(ended.values()) + (entry.not_created or 0)
+    total = sum(ended.values()) + (entry.standing.not_created or 0)
     failed = ended.get(Status.ERROR, 0)
     return f"{done} of {total}" + (f", {failed} failed" if failed else "")
 
@@ -159,7 +155,7 @@ def _age(entry: CatalogEntry, now: float) -> str:
 _CELLS: Mapping[str, Callable[[CatalogEntry, float], str]] = {
     "NAME": lambda entry, now: printable(entry.name),
     "STATE": lambda entry, now: entry.state.value,
-    "TRIALS": lambda entry, now: _trials(entry),
+    "TRIALS": lambda entry, now: entry.standing.text,
     "BEST": lambda entry, now: _best(entry),
     "AGE": _age,
     "SIZE": lambda entry, now: "" if entry.size_bytes is None else size(entry.size_bytes),
@@ -172,28 +168,6 @@ def _tags(tags: Mapping[str, str]) -> str:
     return printable(" ".join(f"{name}={value}" for name, value in tags.items()))
 
 
-def states_text_of(
-    counts: Mapping[str, int],
-    reasons: Mapping[str, int],
-    not_created: int | None,
-    state: Condition,
-) -> str:
-    """`7 finished, 1 failed, 2 running, 3 not created yet`; `2 interrupted` if no process runs
-    the experiment."""
-    known = {Status(name): count for name, count in counts.items()}
-    ended = state in (Condition.FINISHED, Condition.ERRORED)
-    is_live = state is Condition.LIVE
-    text = states_text(
-        known,
-        not_created or 0,
-        ended=ended,
-        is_live=is_live,
-        reasons=reasons,
-        interrupted=reasons.get(StopReason.INTERRUPTED, 0),
-    )
-    return text or "no trials yet"
-
-
 def show_overview(
     overview: Overview,
     experiment: ExperimentView,
@@ -204,10 +178,10 @@ def show_overview(
 ) -> None:
     """`holdfast show`; `most` trials in the table, None for all. `costs`: what trials have used
     stands before their metrics, and not only where there is room."""
-    state = overview.state
+    state = overview.standing.state
     say(f"{overview.name}: {state}{_because(overview, now)}", STATE_STYLES[state])
-    states = states_text_of(overview.counts, overview.stop_reasons, overview.not_created, state)
-    say(f"  {states}; {overview.trainable}, began {_when(overview, experiment.machine, now)}")
+    began = _when(overview, experiment.machine, now)
+    say(f"  {overview.standing.text}; {overview.trainable}, began {began}")
     if overview.tags:
         say(f"  tags {_tags(overview.tags)}")
     rows = len(experiment.machine.trials) if most is None else most
@@ -280,7 +254,7 @@ def _kept_runs(before: int | None) -> str:
 def _because(overview: Overview, now: float) -> str:
     if overview.holder:
         return f", {overview.holder} runs it"
-    if overview.ending and overview.ending != overview.state:
+    if overview.ending and overview.ending != overview.standing.state:
         return f" ({overview.ending})"
     if overview.heard_at is None:
         return ""
@@ -342,7 +316,7 @@ def _empty_mark(file: str) -> str:
 
 def _show_next(overview: Overview, experiment: ExperimentView) -> None:
     """The commands that resume or restart it."""
-    path, state = quoted(overview.storage or overview.path), overview.state
+    path, state = quoted(overview.storage or overview.path), overview.standing.state
     machine = experiment.machine
     resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and has_rest(machine))
     if resumes:
