@@ -11,13 +11,12 @@ the output of its trials by itself: the follower waits for the publication after
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.contents import check_folder
 from holdfast.experiment.folder.layout import ERROR, Layout, log_names_of, rank_log
 from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
@@ -214,121 +213,39 @@ INTERVAL_HERE_S = 0.5
 _ARRIVES_S = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogState:
-    """`has_ended`: the trial writes no more output. `has_begun`: it has had an attempt. `sender`:
-    the node that sends its output to storage every `period_s`; "" if it runs where its files
-    are."""
-
-    has_ended: bool
-    has_begun: bool
-    condition: Condition
-    sender: str = ""
-    period_s: float = 0.0
-
-
-class LogSource(Protocol):
-    """A growing file, and the records that say whether it still grows.
-
-    Both methods raise StorageError and OSError.
-    """
-
-    def read_state(self) -> LogState: ...
-
-    def read(self, offset: int) -> tuple[int, bytes] | None:
-        """The size of the file and some of its bytes from `offset` on; None if there is no
-        file."""
-        ...
-
-
 class TrialLog:
-    """A file in the folder of a trial of an experiment that is followed. `now` returns the time in
-    seconds since 1970."""
+    """A file in the folder of a trial, followed until the trial has ended.
+
+    `wait` is called with a number of seconds, `tell` with a line for the user. `clock` and `cpu`
+    return seconds since any fixed start (`cpu` is the CPU time of this process), `now` since 1970.
+    """
 
     def __init__(
         self,
         followed: Followed,
         trial_id: str,
         name: str,
-        *,
-        now: Callable[[], float],
-        rank: int = 0,
-    ) -> None:
-        self._followed = followed
-        self._trial_id = trial_id
-        self._name = name
-        self._rank = rank
-        self._now = now
-        self._final_at: float | None = None
-
-    def read_state(self) -> LogState:
-        self._followed.look()
-        experiment = self._followed.view
-        condition = experiment.condition(self._now())
-        is_over = condition in (Condition.FINISHED, Condition.ERRORED)
-        trial = self._trial
-        is_final = trial is None or (
-            trial.status.is_final and not self._may_grow(trial, condition)
-        )
-        return LogState(
-            # If the trial is not known, another experiment of this name has begun.
-            has_ended=is_final or is_over,
-            has_begun=trial is not None and trial.attempt > 0,
-            condition=condition,
-            sender="" if trial is None else sender_of(trial, self._rank),
-            period_s=sync_period_s(experiment.machine),
-        )
-
-    @property
-    def _trial(self) -> Trial | None:
-        return self._followed.machine.trials.get(self._trial_id)
-
-    def _may_grow(self, trial: Trial, condition: Condition) -> bool:
-        """True if the node of a trial that has ended may not have sent all of its output yet."""
-        if not trial.place.nodes or condition is not Condition.LIVE:
-            return False
-        now = self._now()
-        if self._final_at is None:
-            self._final_at = now
-        return now - self._final_at < sync_period_s(self._followed.machine) + _ARRIVES_S
-
-    def read(self, offset: int) -> tuple[int, bytes] | None:
-        trial = self._trial
-        return (
-            None if trial is None else piece_from(self._followed.view, trial, self._name, offset)
-        )
-
-
-class Follower:
-    """Yields the content of a file, and what is appended later.
-
-    `wait` is called with a number of seconds, `tell` with a line for the user. `clock` and `cpu`
-    return seconds since any fixed start; `cpu` is the CPU time of this process.
-    """
-
-    def __init__(
-        self,
-        source: LogSource,
         interval_s: float,
         *,
+        rank: int = 0,
         wait: Callable[[float], None],
         tell: Callable[[str], None],
-        clock: Callable[[], float],
-        cpu: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.process_time,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self._source = source
-        self._interval_s = interval_s
-        self._wait = wait
-        self._tell = tell
-        self._clock = clock
-        self._cpu = cpu
+        self._followed, self._trial_id, self._name = followed, trial_id, name
+        self._interval_s, self._rank = interval_s, rank
+        self._wait, self._tell = wait, tell
+        self._clock, self._cpu, self._now = clock, cpu, now
         self._offset = 0
+        self._final_at: float | None = None
         self._told: set[str] = set()
         self.found_file = False
 
     def news(self) -> Iterator[bytes]:
         """The content that has not been returned yet. Raises StorageError, OSError."""
-        while (grown := self._source.read(self._offset)) is not None:
+        while (grown := self._read()) is not None:
             self.found_file = True
             size, piece = grown
             if size < self._offset:
@@ -345,15 +262,15 @@ class Follower:
 
         Raises ExperimentNotFound if the experiment has been deleted.
         """
-        next_state_at = self._clock()
+        next_look_at = self._clock()
         has_ended, waited_for = False, ""
         while not has_ended:
             try:
-                if self._clock() >= next_state_at:
+                if self._clock() >= next_look_at:
                     used_s = self._cpu()
-                    state = self._source.read_state()
-                    has_ended, waited_for = state.has_ended, _waited_for(state)
-                    next_state_at = self._clock() + PAUSE_PER_CPU_S * (self._cpu() - used_s)
+                    self._followed.look()
+                    has_ended, waited_for = self._state()
+                    next_look_at = self._clock() + PAUSE_PER_CPU_S * (self._cpu() - used_s)
                 yield from self.news()
             except (StorageError, OSError) as error:
                 has_ended = False
@@ -363,6 +280,46 @@ class Follower:
             if not has_ended:
                 self._wait(self._interval_s)
 
+    @property
+    def _trial(self) -> Trial | None:
+        return self._followed.machine.trials.get(self._trial_id)
+
+    def _read(self) -> tuple[int, bytes] | None:
+        trial, view = self._trial, self._followed.view
+        return None if trial is None else piece_from(view, trial, self._name, self._offset)
+
+    def _state(self) -> tuple[bool, str]:
+        """True if the trial writes no more output; else what it waits for, "" for nothing."""
+        trial, machine = self._trial, self._followed.machine
+        condition = self._followed.view.condition(self._now())
+        if trial is None or condition in (Condition.FINISHED, Condition.ERRORED):
+            return True, ""  # if it is not known, another experiment of this name has begun
+        if trial.status.is_final and not self._may_grow(trial, condition):
+            return True, ""
+        if condition is Condition.INTERRUPTED:
+            return (
+                False,
+                "no process runs the experiment: waiting for a restore (Ctrl-C ends this)",
+            )
+        if not trial.attempt:
+            return False, "the trial has not begun: waiting until it does"
+        if not (sender := sender_of(trial, self._rank)):
+            return False, ""
+        every_s = sync_period_s(machine)
+        return (
+            False,
+            f"the trial runs on node {sender}, which sends its output every {every_s:g} s",
+        )
+
+    def _may_grow(self, trial: Trial, condition: Condition) -> bool:
+        """True if the node of a trial that has ended may not have sent all of its output yet."""
+        if not trial.place.nodes or condition is not Condition.LIVE:
+            return False
+        now = self._now()
+        if self._final_at is None:
+            self._final_at = now
+        return now - self._final_at < sync_period_s(self._followed.machine) + _ARRIVES_S
+
     def _say(self, text: str) -> None:
         """Show a message once; "" means that all is well again."""
         if not text:
@@ -370,17 +327,3 @@ class Follower:
         elif text not in self._told:
             self._told.add(text)
             self._tell(text)
-
-
-def _waited_for(state: LogState) -> str:
-    if state.has_ended:
-        return ""
-    if state.condition is Condition.INTERRUPTED:
-        return "no process runs the experiment: waiting for a restore (Ctrl-C ends this)"
-    if not state.has_begun:
-        return "the trial has not begun: waiting until it does"
-    if not state.sender:
-        return ""
-    return (
-        f"the trial runs on node {state.sender}, which sends its output every {state.period_s:g} s"
-    )

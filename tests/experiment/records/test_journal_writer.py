@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.records.journal_writer import JournalWriter, NotDurable
-from holdfast.runtime import process_control
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import Journal, read
@@ -295,50 +294,3 @@ def test_the_time_in_which_a_job_was_suspended_is_none_that_the_disk_took(
     heard = asyncio.run(run())
     assert heard.faults == []
     assert heard.payloads() == [b"row"]
-
-
-class LastingScribe(Scribe):
-    """A projector at its end, which uses CPU time before anybody looks."""
-
-    pid = 0
-    cpu_time_s = 1.0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    def kill(self) -> None:
-        self.ended.set_result("was killed")
-
-    async def close(self, *, has_finished: bool = False) -> None:
-        """It has no process."""
-
-
-@pytest.mark.parametrize("is_patient", [True, False])
-def test_a_projector_is_not_killed_for_the_time_in_which_the_job_was_suspended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_patient: bool
-) -> None:
-    """It has written everything meanwhile, and nobody has read that yet."""
-    monkeypatch.setattr(process_control, "hurry", lambda pid: None)
-
-    async def run() -> bool:
-        loop, heard = asyncio.get_running_loop(), Heard(tmp_path)
-        scribe: Any = LastingScribe()
-        monkeypatch.setattr(heard.journal_writer, "_projector", scribe)
-        now = [loop.time()]
-        monkeypatch.setattr(loop, "time", lambda: now[0])
-        writer = heard.journal_writer
-        finishing = asyncio.ensure_future(writer.finish(10.0, is_patient=is_patient))
-        while ["close"] not in scribe.sent:
-            scribe.was_sent.clear()
-            await scribe.was_sent.wait()
-        for seconds in (0.0, 3600.0):
-            now[0] += seconds
-            for _ in range(5):
-                await asyncio.sleep(0)
-        writer.on_projector(["done", True])
-        is_written = await finishing
-        await writer.close()
-        return is_written
-
-    assert asyncio.run(run())

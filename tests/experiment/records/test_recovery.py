@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast.experiment.records.recovery import changed_checkpoint, lost_checkpoints, recover
-from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policy import (
     Decision,
     FIFOScheduler,
@@ -54,36 +52,6 @@ def test_a_scheduler_is_shown_everything_again_also_what_a_snapshot_holds(
     assert isinstance(policy, Counting)
     assert policy.reports == 2
     assert recovered.machine.trials[trial].iteration == 2
-
-
-def test_a_scheduler_that_recalls_what_it_has_seen_is_shown_only_what_follows_a_snapshot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scheduler = ASHAScheduler(max_t=8)
-    with closing(RecordedExperiment(tmp_path, policy=scheduler, metric="loss", mode="min")) as run:
-        trials = [run.begin(), run.begin()]
-        run.report(trials[0], {"loss": 1.0})
-        run.write_files(snapshot=True)
-        run.report(trials[1], {"loss": 0.5})
-        shown: list[Observation] = []
-        judged = ASHAScheduler.decide
-
-        def decide(self: ASHAScheduler, view: View, event: Observation) -> Sequence[Decision]:
-            shown.append(event)
-            return judged(self, view, event)
-
-        monkeypatch.setattr(ASHAScheduler, "decide", decide)
-        policy = recover(run.layout, scheduler).machine.policy
-        assert [event.trial_id for event in shown] == [trials[1]]
-        assert isinstance(policy, ASHAScheduler)
-        assert policy._brackets[0].rungs[0]._judged == {*trials}
-        shown.clear()
-        known = recover(run.layout)
-        again = recover(run.layout, scheduler, will_continue=True, known=known)
-        assert again.machine is known.machine
-        assert isinstance(again.machine.policy, ASHAScheduler)
-        assert again.machine.policy._brackets[0].rungs[0]._judged == {*trials}
-        assert not shown
 
 
 def test_no_snapshot_is_used_of_what_comes_after_a_damage_of_the_journal(

@@ -16,7 +16,7 @@ from holdfast.experiment.records.rows import (
     shown_config,
 )
 from holdfast.trial.errors import Failure
-from holdfast.trial.trial import CheckpointRecord, Place, Status, Trial, TrialSpec
+from holdfast.trial.trial import Place, Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref
 
 NOON = 1_700_000_000.75
@@ -74,18 +74,6 @@ def test_a_row_holds_the_metrics_first_and_then_every_automatic_value() -> None:
         "iterations_since_restore": 2,
         "config": {"lr": 0.6, "net": {"width": 3}},
     }
-
-
-def test_a_row_names_the_folder_of_its_checkpoint() -> None:
-    record = CheckpointRecord(index=12, iteration=5, attempt=2, files=1, size_bytes=1)
-    row = result_row(make_trial(checkpoints=(record,)))
-    assert row["checkpoint_dir_name"] == "checkpoint_000012"
-
-
-def test_a_row_of_a_trial_on_nodes_names_that_of_rank_0() -> None:
-    trial = make_trial(place=Place(pid=41, hostname="gpu7", nodes=("a", "b")))
-    assert result_row(trial)["node_name"] == "a"
-    assert "node_name" not in result_row(make_trial())
 
 
 def test_a_metric_of_the_users_wins_over_an_automatic_one() -> None:

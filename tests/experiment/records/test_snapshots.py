@@ -13,7 +13,7 @@ from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed, SearchEnded
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal.journal import Journal, Position, segments
+from holdfast.syncer.journal.journal import Journal, Position
 from tests.rig.runs.recorded import RecordedExperiment
 
 FIRST = "experiment_state-2023-11-14_22-13-21.json"  # the run begins 1,700,000,001 s after 1970
@@ -70,17 +70,6 @@ def test_the_garbage_collector_works_after_a_snapshot_was_loaded(
     loaded = load_newest_snapshot(run.layout)
     assert bool(loaded.skipped) is is_damaged
     assert gc.isenabled()
-
-
-def test_a_snapshot_is_json_for_whoever_reads_it(run: RecordedExperiment) -> None:
-    run.suggest({"lr": 0.5})
-    position = take(run).position
-    plain = json.loads((run.layout.root / FIRST).read_text())
-    assert plain["format"] == 1
-    assert plain["experiment_id"] == "experiment-d2a66"
-    journal = plain["journal"]
-    assert (journal["segment"], journal["offset"]) == (position.segment, position.offset)
-    assert plain["machine"]["trials"][0]["spec"]["config"] == {"lr": 0.5}
 
 
 def test_the_progress_of_the_search_can_be_read_next_to_it(run: RecordedExperiment) -> None:
@@ -189,20 +178,6 @@ def test_a_snapshot_of_an_earlier_experiment_in_the_directory_is_not_used(
     assert loaded.beginning.spec.run == "beef0"
     assert loaded.beginning.position == Position(1, 0)
     second.close()
-
-
-def test_the_beginning_is_found_behind_segments_that_continue(tmp_path: Path) -> None:
-    run = RecordedExperiment(tmp_path)
-    run.close()
-    journal = Journal(run.layout.journal)
-    journal.rotate()
-    journal.append([pack(SearchEnded(), 1.0)])
-    journal.rotate()
-    journal.close()
-    assert segments(run.layout.journal) == [0, 1, 2]
-    beginning = find_beginning(run.layout.journal)
-    assert beginning is not None
-    assert beginning.position == Position(0, 0)
 
 
 def test_a_beginning_longer_than_its_head_is_found(tmp_path: Path) -> None:

@@ -127,34 +127,6 @@ def test_an_experiment_without_its_journal_is_not_started_again(
         ENTRIES[entry](root)
 
 
-@pytest.mark.parametrize("command", ["ls", "show", "best", "resume", "doctor", "doctor repair"])
-@pytest.mark.parametrize("gone", ["journal", "segment"])
-def test_every_command_knows_an_experiment_without_its_journal(
-    root: Path, gone: str, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.rmtree(root / "journal")
-    for snapshot_file in root.glob("experiment_state-*"):
-        snapshot_file.unlink()
-    if gone == "segment":
-        (root / "journal").mkdir()
-    assert main([*command.split(), str(root)]) == 1
-    said = "".join(capsys.readouterr())
-    assert "there is no experiment" not in said
-    wanted = "replace the journal with a copy" if "doctor" in command else "no segments, but"
-    assert wanted in " ".join(said.split())
-
-
-def test_what_a_run_left_that_died_in_its_first_write_is_not_an_experiment(root: Path) -> None:
-    data = segment(root).read_bytes()
-    for at, left in enumerate(
-        [b"", data[:5], data[:8], data[:20], bytes(100), data[:8] + bytes(9)]
-    ):
-        made = root.parent / f"died {at}"
-        (made / "journal").mkdir(parents=True)
-        segment(made).write_bytes(left)
-        assert not tune.Tuner.can_restore(str(made))
-
-
 @pytest.mark.parametrize(
     "damage", ["magic", "format", "first record", "length of the first record"]
 )

@@ -131,11 +131,6 @@ def test_a_file_that_lacks_what_it_had_at_the_newest_snapshot_is_damaged(
     ]
 
 
-def test_an_unfinished_run_is_sound_too(tmp_path: Path) -> None:
-    healthy(tmp_path / "run", ended=False)
-    assert verify(case(tmp_path / "run")).findings == ()
-
-
 def test_a_look_changes_nothing_not_even_a_time(root: Path) -> None:
     newest_checkpoint(root).joinpath("model.txt").write_text("other bytes")
     litter(root)

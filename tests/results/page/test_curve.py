@@ -166,23 +166,6 @@ def test_the_varied_parameters_are_those_of_the_results(tmp_path: Path) -> None:
         run.close()
 
 
-def test_an_update_without_a_change_has_no_version(tmp_path: Path) -> None:
-    run = RecordedExperiment(tmp_path / "run")
-    trial_id = run.begin({"lr": 0.1})
-    entries = Entries(7)
-    assert entries.update(run.machine, [trial_id], is_live=True)
-    assert not entries.update(run.machine, [trial_id], is_live=True)
-    assert entries.version == 8
-    assert list(entries.changed_since(8)) == []
-    assert entries.update(run.machine, [trial_id], is_live=False)  # it is interrupted now
-    (changed,) = entries.changed_since(8)
-    assert (changed["stop_reason"], changed["began_at"]) == (
-        "interrupted",
-        run.trial(trial_id).began_at,
-    )
-    run.close()
-
-
 @pytest.mark.parametrize("bad", ["\x00", "\r", 'a"b\x00,'])
 def test_what_is_not_a_table_has_no_rows(bad: str) -> None:
     curve = Wanted(metrics=["loss"]).begin()

@@ -16,7 +16,6 @@ from holdfast.experiment.records.view import ExperimentView
 from holdfast.results.following import INTERVAL_STORAGE_S, Followed, View, Watcher
 from holdfast.results.logs import (
     INTERVAL_HERE_S,
-    Follower,
     TrialLog,
     check_reachable,
     last_lines,
@@ -43,30 +42,31 @@ def follow_log(
     is_here = layout_of(experiment, trial, name) is not None
     usual = INTERVAL_HERE_S if is_here else INTERVAL_STORAGE_S
     followed = Followed(find)
-    follower = Follower(
-        TrialLog(followed, trial.trial_id, name, now=time.time, rank=given.rank),
+    log = TrialLog(
+        followed,
+        trial.trial_id,
+        name,
         given.interval or usual,
+        rank=given.rank,
         wait=wait_for_reader,
         tell=complain,
-        clock=time.monotonic,
-        cpu=time.process_time,
     )
     write = partial(_write_json, trial.trial_id) if given.json else _write
     try:
-        write(_pieces(follower, given.tail))
+        write(_pieces(log, given.tail))
     except KeyboardInterrupt:
         return INTERRUPTED  # the usual end: print nothing
     finally:
         followed.close()
-    if not follower.found_file:
+    if not log.found_file:
         written(experiment, trial, name)  # raises, and names the existing files
     return SOUND
 
 
-def _pieces(follower: Follower, tail: int | None) -> Iterator[bytes]:
-    there = follower.news()
+def _pieces(log: TrialLog, tail: int | None) -> Iterator[bytes]:
+    there = log.news()
     yield from there if tail is None else [last_lines(there, tail)]
-    yield from follower.until_ended()
+    yield from log.until_ended()
 
 
 def _write(pieces: Iterable[bytes]) -> None:
