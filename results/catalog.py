@@ -137,9 +137,9 @@ def default_place(environ: Mapping[str, str]) -> str:
 
 
 def place_to_list(environ: Mapping[str, str]) -> str:
-    """What `holdfast ls` lists without a path: HOLDFAST_ROOT; else the current folder or one in
-    it, if a run has used that; else the default place or, if there is no such folder, the place
-    that was used last."""
+    """The place that `holdfast ls` lists without a path: HOLDFAST_ROOT; else the current folder or
+    one in it, if a run has used that; else the default place or, if there is no such folder, the
+    place that was used last."""
     place, lately = default_place(environ), [last.place for last in read_listed(environ)]
     if environ.get("HOLDFAST_ROOT"):
         return place
@@ -187,7 +187,7 @@ def _only(name: str, places: Sequence[_Place], environ: Mapping[str, str], *, he
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two places are one: a URI may say where its storage is, or leave it to the
+    """True if two places are one: a URI may say where its storage is, or leave it to the
     environment, and its other options change nothing."""
     (base, _, query), (other_base, _, other_query) = one.partition("?"), other.partition("?")
     if base.rstrip("/") != other_base.rstrip("/") or "://" not in one:

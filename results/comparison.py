@@ -53,7 +53,7 @@ class Side:
 
     @property
     def stop_reason(self) -> str:
-        """Why the trial has stopped; "" for one that runs, and without a trial."""
+        """The reason why the trial has stopped; "" for one that runs, and without a trial."""
         reason = self.trial and stop_reason(self.trial, is_live=self.standing.is_live)
         return reason.value if reason else ""
 
@@ -64,7 +64,7 @@ class Side:
 
     @property
     def settings(self) -> dict[str, str | int]:
-        """How the experiment searches, and its tags: by the names of rows."""
+        """The settings of the search, and the tags, by the names of rows."""
         spec = self.spec
         tags: Mapping[str, str] = spec.options.get("tags", {})
         searched = (part for part in spec.space if part["varied"])

@@ -62,7 +62,7 @@ class JournalReplaced(Exception):
 
 @dataclass(slots=True)
 class News:
-    """What has happened since the last `take_news`: the trials that may have `changed`, all of
+    """The changes since the last `take_news`: the trials that may have `changed`, all of
     them if `is_all`.
 
     `is_more`: something else than reports. `is_loaded`: the experiment was read as a whole.
@@ -121,7 +121,7 @@ class Followed:
         return self.view.layout is None
 
     def take_news(self) -> News:
-        """What looks have read since the last call."""
+        """The changes that were read since the last call."""
         news, self._news = self._news, News()
         return news
 
@@ -350,7 +350,7 @@ class Watcher:
 
 
 def _shown(experiment: ExperimentView, condition: Condition) -> object:
-    """What a reader sees change, without the ages."""
+    """The parts of a view that a reader sees change, without the ages."""
     machine = experiment.machine
     best = leader(machine.trials.values(), machine.spec.metric, machine.spec.mode)
     return (

@@ -1,4 +1,4 @@
-"""How much each parameter matters for the metric, by one of three algorithms.
+"""The importance of each parameter for the metric, by one of three algorithms.
 
 `rank`: the share of the variance of the metric's ranks that a parameter explains by itself,
 adjusted for chance. For a number it is the squared rank correlation (C. Spearman, "The proof and
@@ -47,7 +47,7 @@ _MOST_PRODUCTS = 4_000_000
 
 
 def fewest(parameters: int) -> int:
-    """How many trials can say anything about this many parameters.
+    """The least number of trials that can say anything about this many parameters.
 
     With n trials, one of n! orders is the one that a parameter explains perfectly, and one is its
     reverse. With fewer trials, chance gives at least one of the parameters such a ranking more
@@ -60,7 +60,7 @@ def fewest(parameters: int) -> int:
 
 
 def permutations(trials: int, parameters: int) -> int:
-    """How many permutations to try: fewer of many trials, of which each takes longer."""
+    """The number of permutations to try: fewer of many trials, of which each takes longer."""
     affordable = _MOST_PRODUCTS // max(1, trials * parameters)
     return min(_MOST_PERMUTATIONS, max(_LEAST_PERMUTATIONS, affordable))
 
@@ -95,7 +95,7 @@ def needed(score: float, chance: float, trials: int) -> int | None:
 
 
 def too_few(metric: str, trials: int, parameters: int) -> str:
-    """Why there are no scores; "" if there can be some."""
+    """The reason why there are no scores; "" if there can be some."""
     if not trials:
         return f"no trial has reported {metric}"
     least = fewest(parameters)
@@ -111,7 +111,7 @@ def too_few(metric: str, trials: int, parameters: int) -> str:
 
 
 def left_out(having: Mapping[str, int], least: int) -> str:
-    """Which parameters too few trials have; "" if there are none."""
+    """A note on parameters that too few trials have; "" if there are none."""
     rare = [f"{name} (in {count})" for name, count in having.items() if count < least]
     return f"not judged, because fewer than {least} trials have it: {', '.join(rare)}" * bool(rare)
 
@@ -305,7 +305,7 @@ class ForestScores(NamedTuple):
     explained: float
 
     def doubt(self, metric: str) -> str:
-        """Why the scores say nothing; "" if they do."""
+        """The reason why the scores say nothing; "" if they do."""
         if not self.explained > 0:
             return (
                 f"a random forest predicts {metric} no better than its mean on trials that it was "

@@ -262,8 +262,8 @@ class Choice:
 
 
 def _asked_in(trials: Sequence[Trial]) -> dict[str, Distribution | None]:
-    """What a function has asked an Optuna trial for. A parameter with several distributions has
-    all that they allow."""
+    """The parameters that functions have asked an Optuna trial for. One with several distributions
+    has all that they allow."""
     found: dict[str, Distribution | None] = {}
     for trial in trials:
         for name, text in trial.spec.asked.items():
@@ -307,7 +307,7 @@ def _shown(name: str) -> str:
 
 
 def _labels(options: Sequence[Any]) -> tuple[Any, ...]:
-    """What names the options: a constant that differs among dicts, else their text, else
+    """The labels of the options: a constant that differs among dicts, else their text, else
     numbers."""
     keys = dict.fromkeys(key for one in options if isinstance(one, dict) for key in one)
     by_key = [

@@ -125,11 +125,11 @@ class Outcome:
         return made
 
     def stop_reason(self, trial: Trial) -> str:
-        """Why it has stopped, in a word; "" for a trial that runs or waits."""
+        """The reason why it has stopped, in a word; "" for a trial that runs or waits."""
         return str(stop_reason(trial, is_live=not self.is_over) or "")
 
     def why_stopped(self, trial: Trial) -> str:
-        """Why it has stopped, in a sentence; "" for a trial that runs or waits."""
+        """The reason why it has stopped, in a sentence; "" for a trial that runs or waits."""
         return stop_sentence(trial, self.spec.options, is_live=not self.is_over)
 
     def reachable(self, trial: Trial) -> Trial:

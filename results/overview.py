@@ -149,7 +149,7 @@ def _listed(name: str, node: Node, beat: NodeBeat | None) -> ListedNode:
 
 
 def _held(name: str, placement: Placement) -> dict[str, float]:
-    """What trials and idle workers hold of the node."""
+    """The resources of the node that trials and idle workers hold."""
     total: dict[str, float] = {}
     for held in (*placement.holds.values(), *placement.idle.values()):
         for place in held.places:

@@ -342,7 +342,7 @@ def _still_visible(facts: Sequence[TakeoverFact]) -> Iterator[TakeoverFact]:
 
 
 def _x_at(rows: Sequence[Mapping[str, Any]], iteration: int, x: str) -> float:
-    """Where the last row up to `iteration` is on the axis."""
+    """The place of the last row up to `iteration` on the axis."""
     known = [row for row in rows if row["training_iteration"] <= iteration]
     value = numeric(known[-1], x) if known else None
     return -math.inf if value is None else value

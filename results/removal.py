@@ -150,8 +150,8 @@ _USUAL_SILENCE_S = 660.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What would be removed: the tree on this machine, the storage, or both; None for a part that
-    is not there or not wanted.
+    """The parts that would be removed: the tree on this machine, the storage, or both; None for a
+    part that is not there or not wanted.
 
     `entry` describes the experiment as in a listing. `others` are files in its folder that
     holdfast has not written. `keeps` is the place that is not removed, "" for none.
@@ -185,7 +185,7 @@ class Removal:
 def removal(
     path: str, part: Part, settings: Settings, environ: Mapping[str, str], *, now: float
 ) -> Removal:
-    """What `holdfast rm` would remove. Changes nothing.
+    """Find the parts that `holdfast rm` would remove. Changes nothing.
 
     Raises ExperimentNotFound for what is not an experiment, Locked for one that runs here or
     elsewhere, InvalidConfig if `part` does not exist or is not clear, Mounted, StorageError,
@@ -269,7 +269,7 @@ async def _list(store: Any) -> list[ObjectInfo]:
 
 
 def _is_stored_experiment(stored: list[ObjectInfo]) -> bool:
-    """Whether holdfast has written there, also if most was removed: the claims go last."""
+    """True if holdfast has written there, also if most was removed: the claims go last."""
     names = (one.key.removeprefix(f"{JOURNAL}/") for one in stored if one.key != one.name)
     return Claim.newest(one.key for one in stored) is not None or any(map(is_segment, names))
 

@@ -97,7 +97,7 @@ def rows_of(trial: Trial, folder: TrialFolder) -> RowLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTrial:
-    """What a trial has stored: its folder, and its checkpoints, oldest first.
+    """The stored files of a trial: its folder, and its checkpoints, oldest first.
 
     `trial` is None if only the folder is known. `best` is the row of the result, None for the
     newest.
@@ -389,13 +389,13 @@ class Result:
 
     @property
     def usage(self) -> Usage | None:
-        """What all attempts have used: CPU time, memory, GPUs. None if it is not known, as for a
+        """The usage of all attempts: CPU time, memory, GPUs. None if it is not known, as for a
         result of `from_path`."""
         return usage_of_all(self.usages)
 
     @property
     def usages(self) -> list[Usage]:
-        """What each attempt has used, the newest last; attempts of which nothing is known are
+        """The usage of each attempt, the newest last; attempts of which nothing is known are
         missing."""
         trial = None if self._stored is None else self._stored.trial
         return [] if trial is None else list(trial.usages)

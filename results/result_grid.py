@@ -586,14 +586,14 @@ class ResultGrid(Sequence[Result]):
         return found
 
     def rungs(self) -> list[RungCount]:
-        """How many trials reached each rung of the scheduler, were promoted, and were stopped.
+        """The number of trials that reached each rung, were promoted, and were stopped.
 
         Raises InvalidConfig if none did, as with a scheduler without rungs.
         """
         return self.plot.rung_counts()
 
     def takeovers(self) -> list[TakeoverFact]:
-        """Which trial of a population continued from which, and what changed; the oldest first.
+        """The takeovers of a population, with the changes of configs; the oldest first.
 
         Raises InvalidConfig if none did.
         """

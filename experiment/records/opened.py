@@ -360,7 +360,7 @@ class OpenedExperiment:
 
     @property
     def notice(self) -> str:
-        """What the user should know about the path; "" for nothing."""
+        """A notice about the path for the user; "" for none."""
         if self._tree:
             return f"{self._tree} is this machine's tree of {self.path}: resuming that one"
         if (note := self._copy_of) is not None:
@@ -597,7 +597,7 @@ class OpenedExperiment:
     # -- both ------------------------------------------------------------------------------------
 
     def _beginning(self) -> JournalStart | None:
-        """Where the experiment on this machine begins; None if there is none here.
+        """The beginning of the experiment on this machine; None if there is none here.
 
         Raises JournalUnreadable if there is one whose journal cannot be read.
         """

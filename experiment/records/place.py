@@ -34,7 +34,7 @@ from holdfast.trial.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorNote:
-    """Which storage a tree is uploaded to.
+    """The storage that a tree is uploaded to.
 
     `address` is the storage without protocol, endpoint and credentials. `uri` reaches it, without
     credentials; "" if only the user's filesystem object does.
@@ -280,7 +280,7 @@ def claim(place: ExperimentPlace, *, resumes: bool = False) -> None:
 
 
 def resume_hint(location: Location, spec: ExperimentSpec, *options: str) -> str:
-    """How to resume the experiment: in a shell, and in Python."""
+    """The command, and the line of Python, that resume the experiment."""
     call = restore_call(location.public, spec)
     if location.kind == "given":
         return call  # a shell cannot pass its storage_filesystem

@@ -90,7 +90,7 @@ def subject_of(event: Event) -> str | None:
 
 
 def failure_of(event: Event, before: Trial, after: Trial) -> Failure:
-    """Why the attempt ended.
+    """The failure that ended the attempt.
 
     The machine may already have launched the next attempt; then the trial after the event has no
     error.
@@ -213,7 +213,7 @@ def lost_checkpoints(
 
 
 def changed_checkpoint(directory: Path, record: CheckpointRecord) -> str:
-    """Why the bytes differ from those that were committed; "" if they do not. Reads every file.
+    """The difference from the bytes that were committed; "" for none. Reads every file.
 
     Raises StorageError or OSError if they cannot be read.
     """
@@ -230,7 +230,7 @@ def lost_notice(trial_id: str, index: int, reason: str) -> str:
 def broken(
     trial: Trial, record: CheckpointRecord, layout: Layout, *, same_boot: bool, is_remote: bool
 ) -> str:
-    """Why the checkpoint cannot be resumed from; "" if it can. Compares sizes, reads no file.
+    """The reason why the checkpoint cannot be used; "" if it can. Compares sizes only.
 
     `is_remote`: files that are missing here may be in storage. Raises StorageError or OSError if
     the checkpoint cannot be checked.

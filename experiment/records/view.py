@@ -53,7 +53,7 @@ def condition_of(
 
 
 def longest_silence_s(machine: Machine) -> float:
-    """How many seconds a live run may go without publishing to its storage."""
+    """The most seconds between two publications of a live run."""
     return 2 * sync_period_s(machine) + _GRACE_S
 
 
@@ -81,7 +81,7 @@ def counts(machine: Machine) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far an experiment is: its trials by status, and by why they have stopped.
+    """The progress of an experiment: its trials by status, and by why they have stopped.
 
     `not_created` is the number that the search has yet to create, None if the records do not say.
     """

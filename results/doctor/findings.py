@@ -12,7 +12,7 @@ from holdfast.dataclass import dataclass
 
 
 class Severity(StrEnum):
-    """How serious a finding is."""
+    """The severity of a finding."""
 
     ERROR = "error"  # something is lost or unreliable
     WARNING = "warning"  # something is wrong, but nothing is lost

@@ -169,7 +169,7 @@ def _csv_text(value: Any) -> str:
 
 
 def same_json(one: object, other: object) -> bool:
-    """Whether two values are equal as JSON: NaN equals NaN, and keys may have any order."""
+    """True if two values are equal as JSON: NaN equals NaN, and keys may have any order."""
     texts = [json.dumps(value, sort_keys=True, default=repr) for value in (one, other)]
     return texts[0] == texts[1]
 

@@ -74,7 +74,7 @@ class StorageTree:
         return {"/".join(p[:2]) for p in parts if len(p) > 2 and p[1].startswith("checkpoint_")}
 
     def fault(self, folder: str) -> str:
-        """Why a checkpoint cannot be read from storage; "" if it can."""
+        """The reason why a checkpoint cannot be read from storage; "" if it can."""
         if f"{folder}/{MANIFEST_NAME}" not in self.entries:
             return "it is not in storage"
         return self.broken.get(folder, "")
@@ -408,7 +408,7 @@ def _judge_files(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Ite
 
 
 def records_ahead(stored: StorageTree, tree: Tree) -> int:
-    """How many bytes of the journal here are not published."""
+    """The number of bytes of the journal here that are not published."""
     published: dict[int, int] = {}
     for stretch in map(stretch_of, stored.segments.values()):
         published[stretch.segment] = max(stretch.end, published.get(stretch.segment, 0))

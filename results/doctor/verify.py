@@ -17,7 +17,7 @@ from holdfast.syncer.uploader.lock import current_holder
 
 
 class Depth(StrEnum):
-    """How much to verify."""
+    """The extent of a verification."""
 
     QUICK = "quick"  # names and sizes
     CHECKSUMS = "checksums"  # every byte on this machine

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import field
 from itertools import islice
-from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from holdfast.dataclass import dataclass
@@ -23,7 +22,6 @@ from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
 from holdfast.experiment.records.rows import columns_of
 from holdfast.results.page.entries import number
 from holdfast.syncer.files.tree import open_inside
-from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
 from holdfast.trial.metrics import lookup
@@ -312,12 +310,48 @@ def read_curve(
 
 
 def _read_files(curve: Curve, trial: Trial, folder: TrialFolder) -> None:
+    """Read progress.csv; and result.json if there is none, or on this machine if it is behind."""
+    table = _opened(folder, PROGRESS)
+    if table is not None:
+        with table:
+            add_table(curve, _lines(table))
+        if folder.local is None or curve.last >= trial.iteration:
+            return
+    if (rows := _opened(folder, RESULTS)) is not None:
+        with rows:
+            if folder.local is not None and _size(rows) > _TAIL_BYTES:
+                rows.seek(-_TAIL_BYTES, os.SEEK_END)
+                rows.readline()
+            add_lines(curve, rows)
+
+
+def _opened(folder: TrialFolder, name: str) -> BinaryIO | None:
+    """A file of the trial, in storage at most its first 64 MiB; None if there is none. Raises
+    StorageError, OSError."""
     if folder.local is None:
-        _read_stored(curve, folder.location)
-    else:
-        _read_here(curve, folder.local)
-        if curve.last < trial.iteration:
-            _read_rest(curve, folder.local)
+        found = read_from(folder.location, name, 0, _MOST_STORED_BYTES)
+        return None if found is None else io.BytesIO(found[1])
+    try:
+        return open_inside(folder.local.parent, f"{folder.local.name}/{name}")
+    except FileNotFoundError:
+        return None
+
+
+def _size(file: BinaryIO) -> int:
+    """The size of the file, which is then at its beginning."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return size
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    """The lines of a table; of a very long one, the first and the newest."""
+    if _size(file) > _MOST_BYTES:
+        yield file.readline(_HEAD_BYTES).decode(errors="replace")
+        file.seek(-_MOST_BYTES, os.SEEK_END)
+        file.readline(_HEAD_BYTES)
+    with io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
+        yield from text
 
 
 class CheckpointValues:
@@ -373,46 +407,3 @@ def read_curves(
         return
     with ThreadPoolExecutor(_READERS, "holdfast-rows") as pool:
         yield from pool.map(read, wanted)
-
-
-def _read_here(curve: Curve, folder: Path) -> None:
-    try:
-        with open_inside(folder.parent, f"{folder.name}/{PROGRESS}") as file:
-            add_table(curve, _lines(file))
-    except FileNotFoundError:
-        pass
-
-
-def _lines(file: BinaryIO) -> Iterator[str]:
-    """The lines of a table; of a very long one, the first and the newest."""
-    size = os.fstat(file.fileno()).st_size
-    if size > _MOST_BYTES:
-        yield file.readline(_HEAD_BYTES).decode(errors="replace")
-        file.seek(size - _MOST_BYTES)
-        file.readline(_HEAD_BYTES)
-    with io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
-        yield from text
-
-
-def _read_rest(curve: Curve, folder: Path) -> None:
-    """Rows that progress.csv lacks so far, from the end of result.json."""
-    try:
-        with open_inside(folder.parent, f"{folder.name}/{RESULTS}") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > _TAIL_BYTES:
-                file.seek(size - _TAIL_BYTES)
-                file.readline()
-            add_lines(curve, file)
-    except FileNotFoundError:
-        pass
-
-
-def _read_stored(curve: Curve, location: Location) -> None:
-    found = read_from(location, PROGRESS, 0, _MOST_STORED_BYTES)
-    if found is not None:
-        text = found[1].decode(errors="replace")
-        add_table(curve, io.StringIO(text, newline=""))
-        return
-    found = read_from(location, RESULTS, 0, _MOST_STORED_BYTES)
-    if found is not None:
-        add_lines(curve, found[1].splitlines())

@@ -61,14 +61,10 @@ def trial_plain(
     plain: dict[str, Any] = json_value(trial_as_json(experiment, trial, is_live=is_live))
     return {
         **plain,
-        "status": trial.shown_status.value,
         "config": json_value(readable(trial.config)),
         "differs": [] if best is None else _differences(trial, best),
         "best_id": None if best is None else best.trial_id,
         "unread_text": unread_text(trial.unread),
-        "note": trial.note,
-        "is_added": trial.spec.is_added,
-        "is_held": trial.is_held,
         "pausing": trial.is_pausing,
         "paused": None if paused is None else {"by": shortened(paused[0]), "at": paused[1]},
         "attempts": attempts_of(trial, machine.spec, is_live=is_live, last_at=machine.now),

@@ -131,6 +131,7 @@ def test_where_nothing_is_that_is_2(
         ["doctor", "verify"],
         ["doctor", "gc", "--no"],
         ["show", ".", "-n", "-1"],
+        ["web", "--port", "65536"],
         ["logs", ".", "0", "--tail", "-1"],
         ["logs", ".", "0", "--follow", "--interval", "0"],
         ["logs", ".", "0", "--follow", "--interval", "nan"],

@@ -18,6 +18,7 @@ from holdfast.results.importance import (
     fewest,
     left_out,
     needed,
+    permutations,
     too_few,
     within_chance,
 )
@@ -154,3 +155,7 @@ def test_a_note_names_the_trials_that_have_the_parameter_and_the_parameters_left
         "not judged, because fewer than 6 trials have it: lr (in 3), width (in 5)"
     )
     assert left_out({"kind": 14}, 6) == ""
+
+
+def test_of_many_trials_fewer_permutations_are_tried_but_never_too_few() -> None:
+    assert [permutations(n, 10) for n in (10, 1_000, 4_000, 1_000_000)] == [399, 399, 100, 19]

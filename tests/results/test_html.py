@@ -114,3 +114,11 @@ def test_nothing_from_an_experiment_is_a_tag_or_steers_a_terminal(
         assert page.tags <= PLAIN
         assert "\x1b" not in text
         assert any("<script>alert('x')</script>&\\x1b" in line for line in page.lines)
+
+
+def test_a_long_config_is_cut(run: RecordedExperiment) -> None:
+    trial_id = run.begin({f"p{index}": "x" * 1000 for index in range(500)})
+    run.finish(trial_id)
+    text = tune.load(run.layout.root)[0]._repr_html_()
+    assert "... 480 more" in text
+    assert len(text) < 10_000

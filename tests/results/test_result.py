@@ -211,3 +211,15 @@ def test_a_result_made_by_hand_is_what_was_given(tmp_path: Path) -> None:
     assert result.metrics_dataframe is None
     assert result.get_best_checkpoint("loss", "min") is checkpoint
     assert isinstance(result.filesystem, LocalFileSystem)
+
+
+def test_metrics_of_a_trial_that_never_reported_are_what_is_known(run: RecordedExperiment) -> None:
+    trial_id = run.begin({"lr": 1}, "0_lr=1")
+    run.fail(trial_id)
+    run.write_files()
+    assert result_of(run, trial_id).metrics == {
+        "config": {"lr": 1},
+        "trial_id": trial_id,
+        "done": True,
+        "experiment_tag": "0_lr=1",
+    }

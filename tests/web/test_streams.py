@@ -450,3 +450,51 @@ def test_only_loopback_reaches_it(serving: Served) -> None:
         if one.status == psutil.CONN_LISTEN and one.laddr.port == serving.address.port
     ]
     assert [one.ip for one in here] == ["127.0.0.1"]
+
+
+def test_a_request_that_is_unread_when_its_time_ends_is_answered(
+    serving: Served, browser: Browser
+) -> None:
+    sent = f"GET /api/about HTTP/1.1\r\nHost: {browser.host}\r\nCookie: {browser.cookie}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", serving.address.port)) as sock:
+        sock.settimeout(PATIENCE_S)
+        until(serving, lambda: bool(connection_of(serving, sock)))
+
+        def time_ends() -> None:
+            """In one turn of the loop, which reads no socket meanwhile."""
+            connection = connection_of(serving, sock)
+            assert connection is not None
+            sock.sendall(sent.encode())
+            connection._end_soon()
+
+        serving.loop.call_soon_threadsafe(time_ends)
+        assert sock.recv(12) == b"HTTP/1.1 200"
+
+
+def slow_at_first(read: Callable[..., Any]) -> Callable[..., Any]:
+    is_first = [True]
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        if is_first:
+            is_first.clear()
+            time.sleep(0.5)
+        return read(*arguments, **named)
+
+    return slow
+
+
+def test_what_takes_long_to_read_is_not_forgotten_while_it_is_read(
+    browser: Browser, run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a large experiment, or a long list, in slow storage: the streams go on after that."""
+    monkeypatch.setattr(following, "LINGER_S", 0.1)
+    for place, name in ((FollowedExperiment, "look"), (Place, "listing")):
+        monkeypatch.setattr(place, name, slow_at_first(getattr(place, name)))
+    with browser.stream("/api/experiments/stream") as events:
+        events.next("experiments")
+        run.report("d2a66_00001", {"loss": 0.7})
+        assert events.next("experiments")
+    with browser.stream(PATH) as events:
+        events.next("facts")
+        run.report("d2a66_00001", {"loss": 0.5})
+        assert next_trials(events).keys() == {"d2a66_00001"}

@@ -81,7 +81,7 @@ def shown(path: str | None, *, height: int, base_url: str) -> PageFrame:
 
 
 def _prefix_of_hub() -> str:
-    """Where JupyterHub serves the ports of this machine; "" elsewhere."""
+    """The path at which JupyterHub serves the ports of this machine; "" elsewhere."""
     prefix = os.environ.get(_HUB, "")
     return f"{prefix}proxy/{{port}}" if prefix and find_spec("jupyter_server_proxy") else ""
 

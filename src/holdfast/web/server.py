@@ -60,7 +60,7 @@ class WebSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a server listens. Whoever has the `token` can read and steer the experiments."""
+    """The address of a server. Whoever has the `token` can read and steer the experiments."""
 
     host: str
     port: int

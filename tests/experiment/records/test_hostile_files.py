@@ -358,3 +358,24 @@ def test_a_file_of_gigabytes_is_reported_by_verify_without_being_read(world: Pat
     report = verify(DoctorTarget(shown=str(root), layout=Layout(root), remote=None))
     (found,) = (f for f in report.findings if f.where == f"{trial.name}/progress.csv")
     assert "3,221,225,472 bytes, more than the journal explains" in found.what
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [5, {}, {"format": 2}, {"format": 2, "states": 5}, {"format": 2, "states": {"x": 5}},
+     {"format": 2, "states": {5: b"x"}}, {"format": 1, "states": {}}],
+)  # fmt: skip
+def test_states_of_callbacks_of_wrong_content_are_refused(tmp_path: Path, plain: Any) -> None:
+    path = tmp_path / "callbacks.msgpack"
+    path.write_bytes(msgpack.packb(plain))
+    with pytest.raises(ValueError, match=r".+"):
+        thread.read_states(path)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 5000, '{"a": ' * 300 + "1" + "}" * 300])
+def test_parameters_that_are_none_are_an_error_of_their_file(world: Path, text: str) -> None:
+    trial = sorted((world / "storage" / "run").glob("train_*"))[0]
+    (trial / "params.json").write_text(text)
+    (trial / "result.json").write_text('{"training_iteration": 1}\n')
+    with pytest.raises(TuneError, match=r"params.json is not a table of parameters"):
+        _ = tune.Result.from_path(str(trial)).metrics

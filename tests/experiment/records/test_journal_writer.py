@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.experiment.records import journal_writer
 from holdfast.experiment.records.journal_writer import JournalWriter, NotDurable
+from holdfast.runtime import process_control
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.journal import Journal, read
@@ -226,6 +228,33 @@ def test_a_record_that_comes_during_the_last_sync_ends_no_run(
     assert heard.payloads() == [b"row", b"late"]
 
 
+def test_nothing_is_due_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record sets timers, for a sync and for the projector, and each of these sets others."""
+
+    async def run() -> list[asyncio.TimerHandle]:
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+        at = loop.call_at
+
+        def call_at(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+            timers.append(at(*args, **kwargs))
+            return timers[-1]
+
+        monkeypatch.setattr(loop, "call_at", call_at)  # which call_later calls, too
+        heard = Heard(tmp_path)
+        for _ in range(2):
+            heard.journal_writer.append([b"row"])
+            await heard.journal_writer.sync()
+            heard.journal_writer.resend_state()
+        heard.journal_writer.append([b"row"])
+        await heard.journal_writer.close()
+        return timers
+
+    timers = asyncio.run(run())
+    assert len(timers) >= 6
+    assert all(timer.cancelled() for timer in timers)
+
+
 @pytest.mark.parametrize("is_hurried", [False, True])
 def test_a_disk_that_does_not_answer_ends_the_run_and_no_one_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hurried: bool
@@ -294,3 +323,123 @@ def test_the_time_in_which_a_job_was_suspended_is_none_that_the_disk_took(
     heard = asyncio.run(run())
     assert heard.faults == []
     assert heard.payloads() == [b"row"]
+
+
+def test_a_fault_that_came_before_anybody_listened_is_reported_to_who_does(tmp_path: Path) -> None:
+    async def run() -> list[BaseException]:
+        journal_writer = Heard(tmp_path).journal_writer
+        journal_writer.report_to(lambda error: None)
+        journal_writer.when_durable(lambda: 1 // 0)  # type: ignore[arg-type]
+        await journal_writer.sync()
+        later: list[BaseException] = []
+        journal_writer.report_to(later.append)
+        return later
+
+    (fault,) = asyncio.run(run())
+    assert isinstance(fault, ZeroDivisionError)
+
+
+def test_a_hurry_in_the_moment_in_which_the_deadline_passes_raises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that was held up meets both in one turn: the disk's deadline, then a Ctrl-C."""
+    may_end, deadline_s = threading.Event(), 0.05
+
+    def silent(descriptor: int) -> None:
+        may_end.wait()
+
+    monkeypatch.setattr(journals, "fdatasync_file", silent)
+    unhandled: list[dict[str, Any]] = []
+
+    async def run() -> Heard:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unhandled.append(context))
+        heard = Heard(tmp_path, disk_deadline_s=deadline_s)
+        heard.journal_writer.append([b"row"])
+        syncing = asyncio.ensure_future(heard.journal_writer.sync())
+        for _ in range(3):  # then it waits for the disk
+            await asyncio.sleep(0)
+        waiting = heard.journal_writer._waiting
+        assert waiting is not None
+        due = waiting.when()
+        assert due is not None
+        loop.call_at(due + 0.001, heard.journal_writer.hurry, 0.01)
+        loop.call_soon(time.sleep, 2 * deadline_s)
+        await syncing
+        await heard.journal_writer.close()
+        return heard
+
+    try:
+        heard = asyncio.run(run())
+    finally:
+        may_end.set()
+    assert unhandled == []
+    assert isinstance(heard.faults[0], NotDurable)
+
+
+def test_the_projector_hears_of_the_first_row_soon_and_of_those_that_follow_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_writer, "_NUDGE_S", 0.0)
+    monkeypatch.setattr(journal_writer, "_NEXT_NUDGE_S", 3600.0)
+
+    async def run() -> None:
+        heard = Heard(tmp_path)
+        ends = []
+        for _ in range(3):
+            heard.journal_writer.append([b"row"])
+            ends.append(heard.journal_writer.position.offset)
+            await asyncio.wait_for(heard.scribe.was_sent.wait(), 30.0)
+            for _ in range(9):  # turns of the loop, in which a timer that is due fires
+                await asyncio.sleep(0)
+        heard.journal_writer.resend_state()
+        assert heard.scribe.sent == [["upto", 0, ends[0]], ["upto", 0, ends[2]]]
+
+    asyncio.run(run())
+
+
+class LastingScribe(Scribe):
+    """A projector at its end, which uses CPU time before anybody looks."""
+
+    pid = 0
+    cpu_time_s = 1.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def kill(self) -> None:
+        self.ended.set_result("was killed")
+
+    async def close(self, *, has_finished: bool = False) -> None:
+        """It has no process."""
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_a_projector_is_not_killed_for_the_time_in_which_the_job_was_suspended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_patient: bool
+) -> None:
+    """It has written everything meanwhile, and nobody has read that yet."""
+    monkeypatch.setattr(process_control, "hurry", lambda pid: None)
+
+    async def run() -> bool:
+        loop, heard = asyncio.get_running_loop(), Heard(tmp_path)
+        scribe: Any = LastingScribe()
+        monkeypatch.setattr(heard.journal_writer, "_projector", scribe)
+        now = [loop.time()]
+        monkeypatch.setattr(loop, "time", lambda: now[0])
+        writer = heard.journal_writer
+        finishing = asyncio.ensure_future(writer.finish(10.0, is_patient=is_patient))
+        while ["close"] not in scribe.sent:
+            scribe.was_sent.clear()
+            await scribe.was_sent.wait()
+        for seconds in (0.0, 3600.0):
+            now[0] += seconds
+            for _ in range(5):
+                await asyncio.sleep(0)
+        writer.on_projector(["done", True])
+        is_written = await finishing
+        await writer.close()
+        return is_written
+
+    assert asyncio.run(run())

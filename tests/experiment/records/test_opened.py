@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.opened import locked
 from holdfast.syncer.uploader.lock import Locked
@@ -31,3 +32,12 @@ def test_the_lock_waits_for_a_process_of_a_run_that_was_killed(tmp_path: Path) -
     with locked(layout):
         assert ended
     ends.join()
+
+
+def test_no_command_works_in_a_folder_with_a_link_in_place_of_a_file(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.tuner.symlink_to("/etc/hostname")
+    with pytest.raises(LeadsElsewhere, match=r"tuner\.pkl is a link"), locked(layout):
+        pass
+    with pytest.raises(LeadsElsewhere), locked(layout):  # the refusal has released the lock
+        pass

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast.experiment.records.recovery import changed_checkpoint, lost_checkpoints, recover
+from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policy import (
     Decision,
     FIFOScheduler,
@@ -128,3 +130,33 @@ def test_a_checkpoint_that_cannot_be_looked_at_is_not_lost(
     record = run.trial(trial).checkpoints[0]
     with pytest.raises(StorageError, match="Too many open files"):
         changed_checkpoint(run.layout.checkpoint(run.trial(trial).spec, record), record)
+
+
+def test_a_scheduler_that_recalls_what_it_has_seen_is_shown_only_what_follows_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = ASHAScheduler(max_t=8)
+    with closing(RecordedExperiment(tmp_path, policy=scheduler, metric="loss", mode="min")) as run:
+        trials = [run.begin(), run.begin()]
+        run.report(trials[0], {"loss": 1.0})
+        run.write_files(snapshot=True)
+        run.report(trials[1], {"loss": 0.5})
+        shown: list[Observation] = []
+        judged = ASHAScheduler.decide
+
+        def decide(self: ASHAScheduler, view: View, event: Observation) -> Sequence[Decision]:
+            shown.append(event)
+            return judged(self, view, event)
+
+        monkeypatch.setattr(ASHAScheduler, "decide", decide)
+        policy = recover(run.layout, scheduler).machine.policy
+        assert [event.trial_id for event in shown] == [trials[1]]
+        assert isinstance(policy, ASHAScheduler)
+        assert policy._brackets[0].rungs[0]._judged == {*trials}
+        shown.clear()
+        known = recover(run.layout)
+        again = recover(run.layout, scheduler, will_continue=True, known=known)
+        assert again.machine is known.machine
+        assert isinstance(again.machine.policy, ASHAScheduler)
+        assert again.machine.policy._brackets[0].rungs[0]._judged == {*trials}
+        assert not shown

@@ -276,3 +276,20 @@ def test_a_bucket_is_left_empty_and_its_neighbours_are_left_alone(
         removal(uri, "both", settings, {}, now=LATER)
     with pytest.raises(ExperimentNotFound):  # a head alone may be another program's
         removal(moto.uri("bucket/erasing/run-2"), "both", settings, {}, now=LATER)
+
+
+def test_whoever_waits_for_the_lock_of_a_removed_tree_does_not_get_it(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = ExperimentLock._take
+
+    def removed_before(self: ExperimentLock, deadline_s: float) -> None:
+        os.rename(alone, aside_of(alone))
+        take(self, deadline_s)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ExperimentLock, "_take", removed_before)
+        with pytest.raises(Locked, match="was removed meanwhile"):
+            ExperimentLock(alone / ".lock")
+    ExperimentLock(alone / ".lock").release()  # a new one begins there
+    assert sorted(os.listdir(alone)) == [".lock", ".lock-workers"]

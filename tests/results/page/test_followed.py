@@ -31,7 +31,7 @@ from holdfast.scheduler.events import (
 from holdfast.syncer.journal.segment import framed
 from holdfast.testing.rehearsal import trial_spec
 from holdfast.trial.config import FailureConfig
-from holdfast.trial.resources import ONE_CPU
+from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from tests.rig.runs.recorded import RecordedExperiment
 
 
@@ -122,6 +122,15 @@ def test_only_trials_that_have_changed_are_sent_again(page: Page) -> None:
     assert page.column("iteration") == [2, 0, 0]
     assert page.column("status") == ["RUNNING"] * 3
     assert page.followed.trials()["ids"] == [first, second, third]
+
+
+def test_a_trial_that_starts_because_another_has_ended_is_sent_again(tmp_path: Path) -> None:
+    page = Page(tmp_path / "run", max_concurrent=1)
+    first, second = page.run.begin(), page.run.suggest()
+    version = page.look()
+    page.run.finish(first)
+    assert page.news(version)[second]["status"] == "STARTING"
+    page.close()
 
 
 def test_a_table_of_the_first_trials_and_all_changes_is_the_table_of_now(page: Page) -> None:
@@ -515,3 +524,35 @@ def test_what_an_experiment_says_of_itself_does_not_reach_the_terminal_of_the_se
     page.look()
     assert metric in page.followed.importance(metric)["note"]
     assert caplog.text == ""
+
+
+def test_a_limit_that_the_machine_cannot_fill_is_explained_while_trials_wait(
+    tmp_path: Path,
+) -> None:
+    page = Page(
+        tmp_path / "run",
+        resources=PlacementGroupFactory([{"CPU": 400}]),
+        max_concurrent=4,
+        num_samples=8,
+    )
+    try:
+        trials = [page.run.suggest() for _ in range(3)]
+        for trial_id in trials[:2]:
+            page.run.start(trial_id)
+        page.look()
+        text = (
+            "4 trials may run at once, but there is room for 2: each asks for 400 CPUs, and this "
+            "machine has 1000 CPUs. Ask for less in tune.with_resources(), or declare more in "
+            "holdfast.init()."
+        )
+        assert page.followed.facts()["progress"]["waiting_text"] == text
+        page.run.add(SearchEnded())
+        page.run.finish(trials[0])
+        page.look()
+        assert page.followed.facts()["progress"]["waiting_text"] == ""  # nothing waits any more
+        page.run.add(EndOrdered(reason="interrupt", message="stopped by ann (page)"))
+        page.look()
+        text = "The run is ending: stopped by ann (page)."
+        assert page.followed.facts()["progress"]["waiting_text"] == text
+    finally:
+        page.close()

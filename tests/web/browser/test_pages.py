@@ -221,3 +221,32 @@ def test_a_selection_is_shared_by_table_and_chart(
     tab.page.goto("about:blank")
     tab.page.goto(link)
     seen(tab.page.locator("#trial-count"), "selected 1")
+
+
+@pytest.mark.nightly
+def test_the_theme_is_kept_and_follows_the_system_until_one_is_chosen(
+    ended: Served, opened: Callable[..., Tab]
+) -> None:
+    tab = opened(ended.url, color_scheme="dark")
+    theme = "document.documentElement.dataset.theme"
+    seen(tab.page.locator("main"), "run")
+    assert tab.page.evaluate(theme) == "dark"
+    tab.page.locator("#theme").click()
+    assert tab.page.evaluate(theme) == "light"
+    tab.page.reload()
+    seen(tab.page.locator("main"), "run")
+    assert tab.page.evaluate(theme) == "light"
+
+
+@pytest.mark.nightly
+def test_trials_are_compared_side_by_side(ended: Served, opened: Callable[..., Tab]) -> None:
+    tab = opened(ended.url)
+    tab.page.get_by_role("link", name="run", exact=True).click()
+    first, second, *_ = ids_of(tab)
+    for trial in (first, second):
+        tab.page.get_by_label(f"Select trial {trial}").click()
+    tab.page.locator("#compare").click()
+    seen(tab.page.locator("main"), "Parameters")
+    for trial in (first, second):
+        seen(tab.page.locator("thead"), trial)
+    seen(tab.page.locator("main"), "lr")

@@ -15,7 +15,7 @@ from holdfast.scheduler.events import TrialStopOrdered
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.web.browser import NARROW, WIDE, Tab, seen
 from tests.rig.web.in_process import Served, served
-from tests.rig.web.states import STATES, Experiment, row_of
+from tests.rig.web.states import STATES, Experiment, config_of, row_of
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -209,3 +209,30 @@ def test_when_the_last_process_of_a_run_ends_nothing_waits_any_more(
     seen(states, "1 not started")
     seen(tab.page.locator('#trials-grid [data-trial="d2a66_00006"] .c-status'), "not started")
     assert tab.page.get_by_role("button", name="Stop experiment").count() == 0
+
+
+def test_columns_that_do_not_fit_are_offered(gallery: Gallery, opened: Callable[..., Tab]) -> None:
+    gallery.make("finished")
+    tab = gallery.open(opened, "e/finished")
+    columns = tab.page.locator("#columns")
+    seen(columns, "more)")
+    assert overhang(tab) <= 0
+    seen(tab.page.locator("[role=columnheader]").last, "Last report")
+    columns.click()
+    tab.page.get_by_role("checkbox", name="grad_norm").click()
+    tab.page.get_by_role("button", name="Done").click()
+    seen(tab.page.locator("#trials-grid"), "grad_norm")
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["desk", "phone"])
+def test_a_page_that_was_opened_while_the_run_starts_follows_it(
+    gallery: Gallery, opened: Callable[..., Tab], size: tuple[int, int]
+) -> None:
+    made = gallery.make("starting")
+    tab = gallery.open(opened, "e/starting", size)
+    seen(tab.page.locator("main"), "The run is starting")
+    (made.root / "journal" / "000000.log").unlink()
+    run = made.begin()
+    seen(tab.page.locator("main"), "No trials yet")
+    run.report(run.begin(config_of(0)), row_of(0, 1))
+    seen(tab.page.locator("#trials-grid [data-trial] .c-status"), "running")
