@@ -36,7 +36,7 @@ from holdfast.experiment.records.opened import (
     read_head,
     refresh_journal,
 )
-from holdfast.experiment.records.place import ExperimentPlace, followed, is_mirror_of, split
+from holdfast.experiment.records.place import followed, is_mirror_of, split
 from holdfast.experiment.records.recovery import NothingToRestore, recover
 from holdfast.experiment.records.snapshots import snapshot_names
 from holdfast.experiment.records.view import ExperimentView
@@ -447,7 +447,7 @@ def find(
     notices: list[str] = []
     storage = None
     if target.remote is None:
-        storage = storage_of(target.layout, location, settings, environ)
+        storage = storage_of(location, settings, environ)
     if storage is not None and asks and not holder and _is_own(target.layout):
         newer, notices = _newer(target.layout, storage, run)
         if newer is not None:
@@ -465,17 +465,17 @@ def find(
 
 
 def storage_of(
-    layout: Layout, location: Location, settings: Settings, environ: Mapping[str, str]
+    location: Location, settings: Settings, environ: Mapping[str, str]
 ) -> Location | None:
-    """The storage that this tree is uploaded to, without asking it.
+    """The storage that the tree at `location` is uploaded to, without asking it.
 
     None for a copy of such a tree, for any other, and if only a filesystem object reaches it.
     """
-    here = ExperimentPlace(name=layout.root.name, layout=layout, location=location, remote=None)
     try:
-        return followed(here, settings, environ)[0].remote
+        place, _ = followed(location.local_path, settings, environ)
     except (TuneError, OSError):
         return None
+    return None if place is None else place.remote
 
 
 def with_storage(
@@ -486,22 +486,19 @@ def with_storage(
     layout = experiment.layout
     if not experiment.storage or layout is None or not _is_own(layout):
         return experiment
-    storage = storage_of(layout, experiment.location, settings, environ)
+    storage = storage_of(experiment.location, settings, environ)
     if storage is None:
         return experiment
     return replace(experiment, location=storage)
 
 
-def is_copy(
-    layout: Layout, location: Location, settings: Settings, environ: Mapping[str, str]
-) -> bool:
+def is_copy(location: Location, settings: Settings, environ: Mapping[str, str]) -> bool:
     """True if this is a copy of a tree that is uploaded to a storage."""
-    here = ExperimentPlace(name=layout.root.name, layout=layout, location=location, remote=None)
     try:
-        place, note = followed(here, settings, environ)
+        place, note = followed(location.local_path, settings, environ)
     except (TuneError, OSError):
         return False
-    return note is not None and place is here
+    return note is not None and place is None
 
 
 def _is_own(layout: Layout) -> bool:

@@ -311,7 +311,7 @@ def _check_alone(
     """Raise InvalidConfig for the tree of an experiment in storage, which would stay there. A copy
     of such a tree may be removed."""
     note = read_mirror(layout)
-    if note is None or (note.uri and is_copy(layout, location, settings, environ)):
+    if note is None or (note.uri and is_copy(location, settings, environ)):
         return
     both = "pass the URI of the experiment there to remove both"
     if note.uri:

@@ -341,11 +341,9 @@ class OpenedExperiment:
         path, filesystem = address_of(path, filesystem, settings)
         parent, name = split(path, filesystem)
         named = find_place(parent, filesystem, name, settings, environ)
-        place, note = followed(named, settings, environ)
-        if note is None:
-            return cls(place, storage_timeout_s=timeout_s)
-        if place is named:
-            return cls(place, copy_of=note)
+        place, note = followed(named.location.local_path, settings, environ)
+        if place is None:
+            return cls(named, storage_timeout_s=timeout_s, copy_of=note)
         if not follows:
             raise InvalidConfig(
                 f"{path} is this machine's tree of {note}, and with trusted=False nothing that "

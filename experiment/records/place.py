@@ -180,31 +180,31 @@ COPY_ADVICE = "To continue it without that storage, copy the folder elsewhere an
 
 
 def followed(
-    place: ExperimentPlace, settings: Settings, environ: Mapping[str, str]
-) -> tuple[ExperimentPlace, MirrorNote | None]:
+    folder: str | None, settings: Settings, environ: Mapping[str, str]
+) -> tuple[ExperimentPlace | None, MirrorNote | None]:
     """If a folder is a tree that is uploaded to a storage: the place there, and the tree's note.
 
     A run in such a tree alone would fork the experiment: the storage would never see it. So a path
     to the tree means the experiment in storage. A copy of the tree elsewhere is an experiment of
-    its own, and `place` is returned, as for any other folder.
+    its own: only the note is returned. Neither is for any other folder, and for None.
 
     Raises InvalidConfig if only the caller can name the storage, OSError.
     """
-    if (folder := place.location.local_path) is None:
-        return place, None
+    if folder is None:
+        return None, None
     tree = Layout(root := Path(folder))
     note = read_mirror(tree)
     if note is None or not has_begun(tree.journal):
-        return place, None
+        return None, None
     if not note.uri:
         if note.is_of(root) or _is_same(root.parent, settings.local_dir):
             raise InvalidConfig(_not_named(root, note))
-        return place, note
+        return None, note
     parent, name = split(note.uri, None)
     stored = find_place(parent, None, name, settings, environ)
     if not _is_same(stored.layout.root, root):
         if not note.is_of(root):
-            return place, note
+            return None, note
         stored = replace(stored, layout=tree, remote=stored.location)
     return stored, note
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,38 +109,37 @@ def test_best_without_a_goal_names_the_option_and_the_users_metrics(
     assert "In a shell: --mode min or --mode max" in capsys.readouterr().err
 
 
-def test_a_best_trial_that_was_stopped_early_is_named_on_stderr(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = RecordedExperiment(tmp_path / "run", metric="loss", mode="min")
-    trial = run.begin({"lr": 0.1})
-    run.report(trial, {"loss": 0.5})
+def prune(run: RecordedExperiment, trial: str) -> None:
     run.add(Returned(trial_id=trial, attempt=1, pruned=True))
-    run.ends()
-    assert main(["best", str(tmp_path / "run")]) == 0
-    printed = capsys.readouterr()
-    assert json.loads(printed.out) == {"lr": 0.1}
-    assert printed.err == (
-        f"holdfast: the best trial, {trial}, was stopped early: TrialPruned stopped it at "
-        f"iteration 1: its function raised it\n"
-        f"holdfast: loss=0.5, trial {trial} at iteration 1\n"
-    )
 
 
-def test_a_best_trial_that_failed_is_named_on_stderr_with_its_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("ends", "how"),
+    [
+        (
+            prune,
+            "was stopped early: TrialPruned stopped it at iteration 1: its function raised it",
+        ),
+        (RecordedExperiment.fail, "failed after iteration 1: ValueError: oh no"),
+    ],
+    ids=["stopped", "failed"],
+)
+def test_how_a_best_trial_ended_early_is_said_on_stderr(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    ends: Callable[[RecordedExperiment, str], None],
+    how: str,
 ) -> None:
     run = RecordedExperiment(tmp_path / "run", metric="loss", mode="min")
-    good, failed = run.begin({"lr": 0.1}), run.begin({"lr": 0.2})
+    good, cut = run.begin({"lr": 0.1}), run.begin({"lr": 0.2})
     run.report(good, {"loss": 0.7})
     run.finish(good)
-    run.report(failed, {"loss": 0.5})
-    run.fail(failed)
+    run.report(cut, {"loss": 0.5})
+    ends(run, cut)
     run.ends()
     assert main(["best", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == {"lr": 0.2}
     assert printed.err == (
-        f"holdfast: the best trial, {failed}, failed after iteration 1: ValueError: oh no\n"
-        f"holdfast: loss=0.5, trial {failed} at iteration 1\n"
+        f"holdfast: the best trial, {cut}, {how}\nholdfast: loss=0.5, trial {cut} at iteration 1\n"
     )
