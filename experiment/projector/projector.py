@@ -30,7 +30,7 @@ from holdfast.syncer.journal.stretches import segment_size
 from holdfast.trial.trial import Trial
 
 # The pause after the work, in multiples of the time that it took.
-_REST = 30
+_PAUSE_FACTOR = 30
 
 
 class Pace:
@@ -56,7 +56,7 @@ class Pace:
 
     def __exit__(self, *_: object) -> None:
         now = self._clock()
-        self.due_at = now + max(self._period_s, _REST * (now - self._entered))
+        self.due_at = now + max(self._period_s, _PAUSE_FACTOR * (now - self._entered))
 
 
 # Rows are written to the operating system at least this often, in bytes of the journal (0.1 s of

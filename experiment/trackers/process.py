@@ -99,7 +99,7 @@ class Stopwatch(Protocol):
 class DeliveryLoop:
     """Decides when to call the tracker.
 
-    Call it in turns: `hear` with each message, then `act`, then wait at most `wait_s`.
+    Call it in turns: `receive` with each message, then `act`, then wait at most `wait_s`.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class DeliveryLoop:
 
     # -- what has happened ----------------------------------------------------------------------
 
-    def hear(self, message: Sequence[Any]) -> None:
+    def receive(self, message: Sequence[Any]) -> None:
         """Handle a message: `["upto", segment, offset]` or `["close", seconds]` of the controller,
         or an outcome."""
         match message:
@@ -146,10 +146,10 @@ class DeliveryLoop:
                 self._not_before = 0.0
             case ["outcome", BatchOutcome() as outcome]:
                 self._busy_since = None
-                self._settle(outcome)
+                self._on_outcome(outcome)
             case ["finished", BatchOutcome() as outcome]:
                 self._busy_since = None
-                self._close_state(outcome)
+                self._on_finished(outcome)
             case unknown:
                 raise ValueError(f"a tracker process was sent {unknown!r:.200}")
 
@@ -198,7 +198,7 @@ class DeliveryLoop:
             self._busy_since = now
             self._calls.finish()
 
-    def _settle(self, outcome: BatchOutcome) -> None:
+    def _on_outcome(self, outcome: BatchOutcome) -> None:
         now = self._watch.now()
         for _ in range(outcome.taken):
             self._state.mark_given(self._pending.popleft())
@@ -288,7 +288,7 @@ class DeliveryLoop:
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def _close_state(self, outcome: BatchOutcome) -> None:
+    def _on_finished(self, outcome: BatchOutcome) -> None:
         self._state.acknowledge(outcome.held)
         if outcome.error:
             self._say(["trouble", outcome.error])
@@ -421,7 +421,7 @@ def _serve(
                 message = inbox.get(timeout=loop.wait_s)
                 if message is None:  # the controller is gone: a restore delivers the rest
                     break
-                loop.hear(message)
+                loop.receive(message)
                 if message[0] == "outcome" and not has_answered:
                     has_answered = True
                     channel.send(["answered"])

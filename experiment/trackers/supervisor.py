@@ -121,7 +121,7 @@ class _TrackerProcess:
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._service = RestartingService(
             f"tracker process of {self._name}",
-            lambda: start(self._hear),
+            lambda: start(self._on_message),
             tasks=tasks,
             first=[["open", asdict(job)]],
             again=self._resend_state,
@@ -206,7 +206,7 @@ class _TrackerProcess:
     def _later(self) -> str:
         return "a restore of the experiment delivers everything in its journal"
 
-    def _hear(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         match message:
             case ["trouble", str(text)]:
                 self._tell(f"{self._name}: {text}", "warning")

@@ -71,13 +71,13 @@ _STALE_LINES = 1000
 
 
 class EndedFolders:
-    """The folders of ended trials by name, each with its word."""
+    """The folders of ended trials by name, each with the fingerprint of its trial."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / ENDED_NAME
         self._since = 0
         self._noted: dict[str, str] = {}
-        self._told: dict[str, str] = {}
+        self._ended: dict[str, str] = {}
         # Those to which nothing is added any more.
         self._written: dict[str, str] = {}
 
@@ -85,53 +85,52 @@ class EndedFolders:
         """Read the notes of the range of claims that began with this one. Raises OSError."""
         self._since = since
         lines = [*_read(self._path)]
-        self._noted = {folder: word for since_then, folder, word in lines if since_then == since}
+        self._noted = {folder: mark for began, folder, mark in lines if began == since}
         stale = len(lines) - len(self._noted)
         if stale > _STALE_LINES and stale > len(self._noted):
             replace_file(self._path, self._lines(self._noted))
 
-    def tell(self, words: Mapping[str, str]) -> None:
-        """The trials of these folders have ended, or run again if the word is ""."""
-        self._told.update(words)
-        for folder in words:
+    def note_ended(self, fingerprints: Mapping[str, str]) -> None:
+        """The trials of these folders have ended, or run again if the fingerprint is ""."""
+        self._ended.update(fingerprints)
+        for folder in fingerprints:
             self._written.pop(folder, None)
 
-    def tell_written(self, words: Mapping[str, str]) -> None:
+    def note_written(self, fingerprints: Mapping[str, str]) -> None:
         """All files of these trials are written."""
-        self._written.update(words)
+        self._written.update(fingerprints)
 
     def is_whole(self, folder: str) -> bool:
         """True if storage has the folder as it is."""
-        word = self._told.get(folder)
-        return bool(word) and self._noted.get(folder) == word
+        fingerprint = self._ended.get(folder)
+        return bool(fingerprint) and self._noted.get(folder) == fingerprint
 
     def unnoted(self) -> dict[str, str]:
-        """The folders that will be whole once storage has what a look finds from now on."""
-        return {
-            name: word for name, word in self._written.items() if self._noted.get(name) != word
-        }
+        """The folders that will be whole once storage has what a scan finds from now on."""
+        noted = self._noted
+        return {name: mark for name, mark in self._written.items() if noted.get(name) != mark}
 
-    def note(self, words: Mapping[str, str]) -> None:
-        """Storage has these folders as they were when the trials had these words.
+    def note(self, fingerprints: Mapping[str, str]) -> None:
+        """Storage has these folders as they were when the trials had these fingerprints.
 
-        It is not forced to the disk: a line that a power cut loses costs another look.
+        It is not forced to the disk: a line that a power cut loses costs another scan.
         """
-        if not words:
+        if not fingerprints:
             return
-        self._noted |= words
-        with suppress(OSError):  # the next run looks at them once more
+        self._noted |= fingerprints
+        with suppress(OSError):  # the next run scans them once more
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             descriptor = regular_descriptor(self._path, flags)
             with open(descriptor, "ab") as file:
-                file.write(self._lines(words))
+                file.write(self._lines(fingerprints))
 
-    def _lines(self, words: Mapping[str, str]) -> bytes:
+    def _lines(self, fingerprints: Mapping[str, str]) -> bytes:
         """Each begins with a line's end, because a crash may have cut off the line before."""
-        return b"".join(_line(self._since, folder, word) for folder, word in words.items())
+        return b"".join(_line(self._since, *one) for one in fingerprints.items())
 
 
-def _line(since: int, folder: str, word: str) -> bytes:
-    text = json.dumps([since, folder, word]).encode()
+def _line(since: int, folder: str, fingerprint: str) -> bytes:
+    text = json.dumps([since, folder, fingerprint]).encode()
     return b"\n%08x %s" % (zlib.crc32(text), text)
 
 
@@ -147,8 +146,8 @@ def _read(path: Path) -> Iterator[tuple[int, str, str]]:
             continue
         with suppress(ValueError):
             match parse_json(text):
-                case [int(since), str(folder), str(word)]:
-                    yield since, folder, word
+                case [int(since), str(folder), str(fingerprint)]:
+                    yield since, folder, fingerprint
                 case _:
                     pass
 
@@ -194,7 +193,7 @@ class Mirror:
         claim = self._storage.claimed
         assert claim is not None
         await self.indexes.open(claim, is_continued=is_continued)
-        with suppress(OSError):  # without the notes, each folder is looked at once more
+        with suppress(OSError):  # without the notes, each folder is scanned once more
             await threads.call(partial(self.ended.open, self.indexes.since))
 
     async def send_records(self, trials: Sequence[str] | None = None) -> None:

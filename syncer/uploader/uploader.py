@@ -541,7 +541,7 @@ class Uploader:
         """The trials of these folders have ended; see `EndedFolders`."""
         if self._storage is not None:
             ended = self._mirror.ended
-            (ended.tell_written if are_written else ended.tell)(fingerprints)
+            (ended.note_written if are_written else ended.note_ended)(fingerprints)
 
     async def hand_over(self, trial: str) -> None:
         """Send the files of the trial in this folder for the last time. On a node they are removed

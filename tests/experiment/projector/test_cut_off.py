@@ -215,16 +215,6 @@ async def test_a_projector_that_has_little_of_a_busy_machine_is_waited_for(
     await journal_writer.close()
 
 
-async def test_a_projector_that_could_not_write_everything_says_so(
-    journal_writer: JournalWriter, service: Service
-) -> None:
-    ending = asyncio.ensure_future(journal_writer.finish(30.0))
-    await service.closing.wait()
-    journal_writer.on_projector(["done", False])
-    assert not await ending
-    await journal_writer.close()
-
-
 def test_trials_whose_rows_are_missing_are_named(run: RecordedExperiment) -> None:
     projector(run).catch_up()
     trials = run.machine.trials.values()

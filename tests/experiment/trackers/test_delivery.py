@@ -151,14 +151,6 @@ def test_what_was_refused_is_retried_by_a_later_tracker_process() -> None:
     assert [row.mark.rows for row in rows(later(state), 1, 2, 3, 4)] == [2, 3, 4]
 
 
-def test_the_cursor_of_another_experiment_counts_for_nothing() -> None:
-    state = DeliveryState()
-    for row in rows(state, 1):
-        state.mark_given(row)
-    state.acknowledge()
-    assert later(state, "other").accounts == {}
-
-
 def test_waits_grow_to_a_bound_and_are_spread_at_random() -> None:
     standing = DeliveryStatus(delays=RetryDelays(first_s=1, longest_s=8))
     waits = []
@@ -197,16 +189,6 @@ def test_rows_that_are_in_no_record_any_more_are_named() -> None:
     again = later(anew)
     again.begin_anew(at(5))
     assert again.accounts["a_0"].refused == (span,)
-
-
-def test_a_tracker_that_has_all_gets_nothing_where_the_journal_starts_again() -> None:
-    state = DeliveryState()
-    for call in [*state.read(STARTED, PENDING, TRIAL), *rows(state, 1, 2)]:
-        state.mark_given(call)
-    state.acknowledge()
-    anew = later(state)
-    assert anew.begin_anew(at(2)) == []
-    assert anew.are_settled
 
 
 def test_the_end_of_a_trial_is_reported_though_its_records_are_lost() -> None:

@@ -72,11 +72,11 @@ class Desk:
 
     def follow(self) -> None:
         end = readable_end(self.run.layout.journal)
-        self.tracker_process.hear(["upto", end.segment, end.offset])
+        self.tracker_process.receive(["upto", end.segment, end.offset])
         self.tracker_process.act()
 
     def answer(self, outcome: BatchOutcome, after_s: float = 1.0) -> None:
-        self.tracker_process.hear(["outcome", outcome])
+        self.tracker_process.receive(["outcome", outcome])
         self.clock.at += after_s
         self.tracker_process.act()
 
@@ -179,8 +179,8 @@ def test_at_the_end_it_gives_up_in_time_and_reads_nothing_more(run: RecordedExpe
     run.report(trial_id, {"loss": 2})
     desk.answer(BatchOutcome(taken=2))
     run.layout.journal.joinpath("000000.log").unlink()
-    desk.tracker_process.hear(["upto", 0, 1 << 30])
-    desk.tracker_process.hear(["close", 5])
+    desk.tracker_process.receive(["upto", 0, 1 << 30])
+    desk.tracker_process.receive(["close", 5])
     desk.clock.at += 5
     desk.tracker_process.act()
     assert desk.tracker_process.is_done
@@ -193,10 +193,10 @@ def test_what_is_held_until_the_end_is_acknowledged_by_it(run: RecordedExperimen
     desk = Desk(run)
     desk.follow()
     desk.takes(held=frozenset({trial_id}))
-    desk.tracker_process.hear(["close", 5])
+    desk.tracker_process.receive(["close", 5])
     desk.tracker_process.act()
     assert desk.calls.ends == 1
-    desk.tracker_process.hear(["finished", BatchOutcome(taken=0)])
+    desk.tracker_process.receive(["finished", BatchOutcome(taken=0)])
     assert desk.tracker_process.is_done
     assert desk.said[-1] == ["done", True]
 

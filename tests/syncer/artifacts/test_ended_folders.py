@@ -210,7 +210,7 @@ def noted(root: Path, since: int = 1) -> EndedFolders:
 
 def whole(root: Path, *folders: str) -> list[str]:
     found = noted(root)
-    found.tell(dict.fromkeys(folders, "word"))
+    found.note_ended(dict.fromkeys(folders, "word"))
     return [*filter(found.is_whole, folders)]
 
 
@@ -232,5 +232,5 @@ def test_the_file_does_not_grow_with_each_owner(
         noted(tmp_path, since).note({"a": "word", "b": "word"})
     assert len((tmp_path / ENDED_NAME).read_bytes().splitlines()) < 12
     found = noted(tmp_path, 19)
-    found.tell({"a": "word"})
+    found.note_ended({"a": "word"})
     assert found.is_whole("a")
