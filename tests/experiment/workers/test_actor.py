@@ -159,8 +159,10 @@ def assignment(trial_id: str = "t0", **fields: Any) -> Assignment:
     return assigned(trial_id, **{"bundles": [{"CPU": 1}], "cpus": 1, **fields})
 
 
-def report(iteration: int) -> list[Any]:
-    return ["report", 1, iteration, {"loss": 0.5}, 1.0, 0.1, 0.1, None]
+def report(iteration: int, index: int | None = None) -> list[Any]:
+    saved = None if index is None else asdict(CHECKPOINT) | {"index": index}
+    checkpoint = saved and {**saved, "attempt": 1, "iteration": iteration}
+    return ["report", 1, iteration, {"loss": 0.5}, 1.0, 0.1, 0.1, checkpoint]
 
 
 @pytest.fixture
@@ -190,6 +192,7 @@ async def test_a_worker_gets_its_job_and_its_messages_become_events(
         [["saved", 1, {}]],
         [STARTED, STARTED],
         [STARTED, report(1), report(1)],
+        [STARTED, report(1, index=4), report(2, index=4)],
     ],
 )
 async def test_a_worker_whose_story_makes_no_sense_is_killed_and_its_trial_fails(

@@ -326,6 +326,12 @@ async def test_each_rank_says_why_it_was_preempted(host: Desk, group: WorkerGrou
     assert "After it, rank 1: the same" in raised.failure.traceback
 
 
+async def test_the_others_get_the_address_of_rank_0(host: Desk, group: WorkerGroup) -> None:
+    host.ranks[0].says(["meeting", "127.0.0.1:1"])
+    assert host.ranks[0].orders == []
+    assert host.ranks[1].orders == [["meet", "127.0.0.1:1"]]
+
+
 async def test_after_a_report_that_was_refused_the_ranks_meet_at_the_next(
     host: Desk, group: WorkerGroup
 ) -> None:
