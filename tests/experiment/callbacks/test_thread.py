@@ -46,9 +46,22 @@ def test_every_callback_sees_the_events_in_their_order(run: Run) -> None:
     assert second.hooks == first.hooks
 
 
+def test_trials_are_known_to_callbacks_before_they_start(run: Run) -> None:
+    seen = delivered(run, suggestion(0), suggestion(1), started(0))
+    assert seen.known == [2]
+    assert [trial.status for trial in run.views.trials] == ["RUNNING", "PENDING"]
+
+
 def test_a_trial_is_one_object_for_the_whole_run(run: Run) -> None:
     seen = delivered(run, suggestion(), started(), reported(1), reported(2), returned())
     assert len({id(trial) for trial in seen.trials}) == 1
+
+
+def test_hooks_run_in_another_thread_than_the_loop(run: Run) -> None:
+    seen = delivered(run, suggestion(), started())
+    assert seen.thread is not None
+    assert seen.thread is not threading.current_thread()
+    assert not seen.thread.is_alive()
 
 
 def test_steps_enclose_what_is_delivered_and_are_counted(run: Run) -> None:
@@ -260,6 +273,14 @@ def test_states_are_kept_each_period_and_before_the_end(run: Run) -> None:
     while not kept.empty():
         state = kept.get()
     assert state == {"Counting[0]": {"results": 3}, "Counting[1]": {"results": 3}}
+
+
+def test_no_state_is_kept_where_no_callback_has_one(run: Run) -> None:
+    kept: list[Mapping[str, Any]] = []
+    thread = run.started(Recorder(), keep=kept.append, states_period_s=0.0)
+    run.feed(suggestion(), started())
+    thread.close(DEADLINE_S)
+    assert kept == []
 
 
 def test_a_state_that_cannot_be_loaded_is_reported_and_the_run_continues(run: Run) -> None:

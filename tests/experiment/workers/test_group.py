@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,6 +51,53 @@ async def test_a_validation_without_a_checkpoint_ends_that_rank(
 ) -> None:
     host.ranks[0].says(["validated", "VALIDATED", {}])
     assert host.ranks[0].signals == [signal.SIGKILL]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "who", "fact"),
+    [
+        (
+            lambda ranks: ranks[0].says(["gather", ""]),
+            lambda ranks: ranks[1].reports(1),
+            1,
+            "rank 1 is at report() while rank 0 waits at a barrier",
+        ),
+        (
+            lambda ranks: ranks[1].reports(1),
+            lambda ranks: ranks[0].says(["gather", ""]),
+            0,
+            "rank 0 is at a barrier while rank 1 waits at report()",
+        ),
+        (
+            lambda ranks: ranks[0].says(["gather", ""]),
+            lambda ranks: ranks[1].says(["returned", 1]),
+            1,
+            "rank 1 is at its end while rank 0 waits at a barrier",
+        ),
+        (
+            lambda ranks: ranks[1].says(["returned", 1]),
+            lambda ranks: ranks[0].says(["gather", ""]),
+            1,
+            "rank 1 is at its end while rank 0 waits at a barrier",
+        ),
+    ],
+)
+async def test_ranks_that_can_never_meet_at_a_barrier_end_the_attempt(
+    host: Desk,
+    group: WorkerGroup,
+    monkeypatch: pytest.MonkeyPatch,
+    first: Callable[[Any], None],
+    then: Callable[[Any], None],
+    who: int,
+    fact: str,
+) -> None:
+    monkeypatch.setattr(worker_group, "AFTERMATH_S", 0.0)
+    first(host.ranks)
+    then(host.ranks)
+    await host.ranks[0].signalled.wait()
+    (raised,) = (event for event in host.events if isinstance(event, Raised))
+    assert fact in raised.failure.message
+    assert raised.failure.rank == who
 
 
 async def test_a_rank_gets_the_machines_of_the_run(host: Desk, group: WorkerGroup) -> None:
