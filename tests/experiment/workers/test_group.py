@@ -380,6 +380,16 @@ async def test_the_others_get_the_address_of_rank_0(host: Desk, group: WorkerGro
     assert host.ranks[1].orders == [["meet", "127.0.0.1:1"]]
 
 
+async def test_every_rank_gets_the_texts_of_all_once_each_has_sent_its_own(
+    host: Desk, group: WorkerGroup
+) -> None:
+    host.ranks[1].says(["gather", "10.0.0.2:7"])
+    assert host.ranks[0].orders == host.ranks[1].orders == []
+    host.ranks[0].says(["gather", "10.0.0.1:7"])
+    for rank in host.ranks:
+        assert rank.orders == [["gathered", ["10.0.0.1:7", "10.0.0.2:7"]]]
+
+
 async def test_after_a_report_that_was_refused_the_ranks_meet_at_the_next(
     host: Desk, group: WorkerGroup
 ) -> None:
