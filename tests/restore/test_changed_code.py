@@ -47,6 +47,7 @@ def run(bench: Bench, source: str) -> tuple[str, str]:
     return script.stdout, script.stderr
 
 
+@pytest.mark.rest
 def test_a_script_with_corrected_code_runs_the_failed_trials_again(bench: Bench) -> None:
     before, told = run(bench, SCRIPT)
     assert json.loads(before.replace("None", "null")) == [None, 6.0, 3.0]

@@ -89,6 +89,7 @@ def begun(script: UserScript) -> tuple[int, list[int]]:
     return epoch, pids
 
 
+@pytest.mark.rest
 def test_a_killed_sweep_resumes_from_anywhere(bench: Bench) -> None:
     third, fourth = bench.gate("epoch-3"), bench.gate("epoch-4")
     script = run(bench)

@@ -52,6 +52,7 @@ def counted(result: train.Result) -> tuple[int, int]:
     return result.metrics["epoch"], result.metrics["begun"]
 
 
+@pytest.mark.rest
 def test_a_finished_training_goes_on_where_its_config_changed(
     made: Made, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,7 @@ def line(result: train.Result) -> tuple[float, float]:
     return row(result)["weight"], row(result)["bias"]
 
 
+@pytest.mark.rest
 def test_two_ranks_learn_what_one_learns_also_when_one_is_killed(
     tmp_path: Path, loops: Any
 ) -> None:
