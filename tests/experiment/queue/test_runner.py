@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -87,6 +88,28 @@ def test_jobs_run_in_order_and_their_ends_are_written_down(folder: QueueFolder) 
     assert "cannot run /nowhere/program" in third.last_lines
     assert folder.file(2, STDOUT).read_text() == "good\n"
     assert run(folder) == []
+
+
+def test_a_job_that_is_added_later_runs_beside_those_that_run(folder: QueueFolder) -> None:
+    look = "for i in $(seq 300); do [ -e added ] && exit 0; sleep 0.1; done; exit 1"
+    add(folder, "sh", "-c", look)
+    threading.Timer(2.0, add, [folder, "touch", "added"]).start()
+    run(folder, most=2)
+    assert states(folder) == [State.DONE] * 2
+
+
+def test_what_a_killed_runner_has_left_is_waited_for_and_a_living_one_is_not(
+    folder: QueueFolder,
+) -> None:
+    add(folder, "true")
+    lock = folder.lock(1)
+    assert lock is not None
+    with folder.runner() as name:
+        folder.change(1, lambda job: job.begun(1.0, name))
+        assert run(folder) == []
+    threading.Timer(2.0, fcntl.flock, [lock, fcntl.LOCK_UN]).start()
+    assert run(folder) == [("started", 1), ("done", 1)]
+    os.close(lock)
 
 
 def test_a_job_with_many_arguments_runs(folder: QueueFolder) -> None:
