@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.goal import (
     Chance,
@@ -18,13 +19,11 @@ from holdfast.scheduler.policies.goal import (
     Judging,
     check_count,
     check_number,
-    timeless,
 )
 from holdfast.scheduler.policies.pareto import Fronts, Point
 from holdfast.scheduler.policy import (
     Abort,
     Decision,
-    NoteRung,
     Observation,
     StopTrial,
     Tell,
@@ -34,14 +33,9 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     View,
 )
-from holdfast.scheduler.state import row_of
-from holdfast.schema import maker
 from holdfast.trial.errors import require
 from holdfast.trial.metrics import MODES, names_text, near_text
 from holdfast.trial.trial import Trial
-
-# Four of ten reports reach a rung, if values are random.
-_note_rung = maker(NoteRung)
 
 
 class RunningQuantile:
@@ -117,22 +111,36 @@ class Rung:
         return Judgement(self.milestone, is_promoted, cutoff)
 
 
+class FrontRung:
+    """The values of trials, by each metric, when they reached `milestone`."""
+
+    def __init__(self, milestone: float, reduction_factor: float) -> None:
+        self.milestone = milestone
+        self._factor = reduction_factor
+        self._fronts = Fronts()
+        self._judged: set[str] = set()
+
+    def judge(self, trial_id: str, value: Point) -> Judgement | None:
+        """As `Rung.judge`; there is no one value that a trial needs."""
+        if trial_id in self._judged:
+            return None
+        self._judged.add(trial_id)
+        number = self._fronts.add(value)
+        count = max(1, math.floor(len(self._fronts) / self._factor))
+        is_promoted = (
+            len(self._fronts) == 1 or value[0] > -math.inf
+        ) and self._fronts.is_among_first(number, count)
+        return Judgement(self.milestone, is_promoted, None)
+
+
 class AshaBracket:
-    """The rungs from the lowest to the highest; with a higher `start` it halves less often."""
+    """The rungs from the lowest to the highest."""
 
-    def __init__(
-        self, start: int, *, grace_period: float, max_t: float, reduction_factor: float
-    ) -> None:
-        halvings = math.log(max_t / grace_period, reduction_factor)
-        # log(81, 3) is 3.9999999999999996.
-        last = math.floor(halvings + 1e-9)
-        self.rungs = [
-            Rung(grace_period * reduction_factor**power, reduction_factor)
-            for power in range(start, last + 1)
-        ]
-        self._milestones = [rung.milestone for rung in self.rungs]
+    def __init__(self, rungs: Sequence[Rung | FrontRung]) -> None:
+        self.rungs = rungs
+        self._milestones = [rung.milestone for rung in rungs]
 
-    def judge(self, trial_id: str, time: float, value: float) -> Judgement | None:
+    def judge(self, trial_id: str, time: float, value: Any) -> Judgement | None:
         """Whether a trial with this `value` at this `time` is among the best so far.
 
         It is judged at the highest rung that it has reached; None if it was, or has reached none.
@@ -157,6 +165,7 @@ class ASHAScheduler(Judging):
     Raises InvalidConfig.
     """
 
+    _rung: type[Rung] | type[FrontRung] = Rung
     _has_told_brackets = False
 
     def __init__(
@@ -175,10 +184,11 @@ class ASHAScheduler(Judging):
         check_grace(self, grace_period, max_t)
         check_count(self, "brackets", brackets)
         self._max_t, self._stops_last = max_t, stop_last_trials
+        # log(81, 3) is 3.9999999999999996.
+        last = math.floor(math.log(max_t / grace_period, reduction_factor) + 1e-9)
+        milestones = [grace_period * reduction_factor**power for power in range(last + 1)]
         self._brackets = [
-            AshaBracket(
-                start, grace_period=grace_period, max_t=max_t, reduction_factor=reduction_factor
-            )
+            AshaBracket([self._rung(one, reduction_factor) for one in milestones[start:]])
             for start in range(brackets)
         ]
 
@@ -199,7 +209,8 @@ class ASHAScheduler(Judging):
             at = [rung for rung in rungs if rung.milestone == visit.milestone]
             if not at:
                 return False
-            at[0].judge(trial.trial_id, self.goal.of_own(visit.value))
+            value: Any = self.goal.of_own(visit.value)
+            at[0].judge(trial.trial_id, value)
         return True
 
     def _is_due(self, trial: Trial) -> bool:
@@ -209,7 +220,7 @@ class ASHAScheduler(Judging):
         return last is not None and bool(rungs) and last[0] >= rungs[0].milestone
 
     def judge(
-        self, view: View, event: TrialReported, time: float, value: float
+        self, view: View, event: TrialReported, time: float, value: Any
     ) -> Sequence[Decision]:
         trial_id, number = event.trial_id, self._bracket(event.trial_id)
         judged = self._brackets[number].judge(trial_id, time, value)
@@ -221,7 +232,7 @@ class ASHAScheduler(Judging):
         if judged is None:
             return ()
         note = self._note(trial_id, judged, value, judged.is_promoted)
-        if judged.is_promoted or judged.cutoff is None:
+        if judged.is_promoted:
             return note
         why = self.goal.worse(value, time, judged.cutoff)
         return [*note, StopTrial(trial_id=trial_id, why=why, is_early=True)]
@@ -249,19 +260,14 @@ class ASHAScheduler(Judging):
         return [Tell(text=text)]
 
     def _note(
-        self, trial_id: str, judged: Judgement | None, value: float, promoted: bool | None
+        self, trial_id: str, judged: Judgement | None, value: Any, promoted: bool | None
     ) -> list[Decision]:
         if judged is None:
             return []
+        milestone, _, cutoff = judged
+        bracket = self._bracket(trial_id)
         return [
-            _note_rung(
-                trial_id=trial_id,
-                milestone=judged.milestone,
-                promoted=promoted,
-                value=self.goal.own(value),
-                cutoff=self.goal.own(judged.cutoff),
-                bracket=self._bracket(trial_id),
-            )
+            self.rung_note(trial_id, milestone, value, promoted, cutoff=cutoff, bracket=bracket)
         ]
 
     def _bracket(self, trial_id: str) -> int:
@@ -303,28 +309,38 @@ def check_halving(scheduler: TrialScheduler, max_t: float, reduction_factor: flo
     check_number(scheduler, "reduction_factor", reduction_factor, least=1, above=True)
 
 
-class FrontRung:
-    """The values of trials, by each metric, when they reached `milestone`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goals:
+    """Several goals at once, in place of one `Goal`: a value is a point."""
 
-    def __init__(self, milestone: float) -> None:
-        self.milestone = milestone
-        self._fronts = Fronts()
-        self._judged: set[str] = set()
+    several: tuple[Goal, ...]
+    reduction_factor: float
 
-    def promotes(self, trial_id: str, point: Point, reduction_factor: float) -> bool | None:
-        """Whether a trial is among the best that have reached the rung; None if it was judged
-        before."""
-        if trial_id in self._judged:
+    @property
+    def time_attr(self) -> str:
+        return self.several[0].time_attr
+
+    def time(self, row: Mapping[str, Any]) -> float | None:
+        return self.several[0].time(row)
+
+    def value(self, row: Mapping[str, Any]) -> Point | None:
+        """The values of a row, by each goal; None if it lacks one."""
+        values = [value for goal in self.several if (value := goal.value(row)) is not None]
+        if len(values) < len(self.several):
             return None
-        self._judged.add(trial_id)
-        number = self._fronts.add(point)
-        count = max(1, math.floor(len(self._fronts) / reduction_factor))
-        if len(self._fronts) > 1 and point[0] == -math.inf:
-            return False
-        return self._fronts.is_among_first(number, count)
+        return values if -math.inf not in values else [-math.inf] * len(values)
+
+    def own(self, value: Point | None) -> None:
+        """A point is not a number that people could be shown."""
+
+    def worse(self, value: Point, time: float, cutoff: None) -> str:
+        """Why a trial stops at a rung."""
+        values = ", ".join(map(Goal.text, self.several, value))
+        among = f"among the best 1 in {self.reduction_factor:g}"
+        return f"{values} at {self.time_attr}={time:g} is not {among}"
 
 
-class MultiObjectiveASHAScheduler(TrialScheduler):
+class MultiObjectiveASHAScheduler(ASHAScheduler):
     """Successive halving for several metrics.
 
     At each rung, a trial stops unless it is among the best that have reached it. `metrics` and
@@ -345,6 +361,8 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
     Raises InvalidConfig.
     """
 
+    _rung = FrontRung
+
     def __init__(
         self,
         metrics: Sequence[str],
@@ -354,95 +372,53 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
         grace_period: float = 1,
         reduction_factor: float = 3,
     ) -> None:
-        _check_goals(type(self).__name__, metrics, modes, time_attr)
-        check_halving(self, max_t, reduction_factor)
-        check_grace(self, grace_period, max_t)
-        self._goals = [
-            Goal(metric=metric, mode=mode, time_attr=time_attr)
-            for metric, mode in zip(metrics, modes, strict=True)
-        ]
-        self._max_t, self._factor = max_t, reduction_factor
-        # log(81, 3) is 3.9999999999999996.
-        last = math.floor(math.log(max_t / grace_period, reduction_factor) + 1e-9)
-        self._rungs = [
-            FrontRung(grace_period * reduction_factor**power) for power in range(last, -1, -1)
-        ]
+        _check_goals(type(self).__name__, metrics, modes)
+        super().__init__(
+            time_attr, max_t=max_t, grace_period=grace_period, reduction_factor=reduction_factor
+        )
+        several = zip(metrics, modes, strict=True)
+        self._goals = Goals(
+            several=tuple(Goal(metric=m, mode=mode, time_attr=time_attr) for m, mode in several),
+            reduction_factor=reduction_factor,
+        )
         self._is_first = True
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics that it judges by."""
-        return tuple(goal.metric for goal in self._goals)
+        return tuple(goal.metric for goal in self._goals.several)
 
     @property
     def modes(self) -> tuple[str, ...]:
         """The mode of each metric."""
-        return tuple(goal.mode for goal in self._goals)
+        return tuple(goal.mode for goal in self._goals.several)
 
     def begun(self, spec: ExperimentSpec) -> Self:
         fresh = super().begun(spec)
         fresh._is_first = spec.strict_metric
-        for goal in self._goals:
+        return fresh
+
+    def goal_of(self, spec: ExperimentSpec) -> Goals:
+        for goal in self._goals.several:
             require(
                 goal.metric != spec.metric or spec.mode in (goal.mode, None),
                 f"{type(self).__name__} has {goal.metric!r} with mode {goal.mode!r}, and "
                 f"TuneConfig(metric={spec.metric!r}, mode={spec.mode!r}): make them agree",
             )
-        return fresh
+        return self._goals
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
-        if isinstance(event, TrialEnded):
-            return self._note_last(view.trials[event.trial_id])
-        if not isinstance(event, TrialReported):
-            return ()
-        is_first, self._is_first = self._is_first, False
-        if is_first and (text := self._lacking(event.row)):
-            return [Abort(message=text)]
-        time, point = self._goals[0].time(event.row), self._point(event.row)
-        if time is None:
-            return [Abort(message=timeless(self, self._goals[0].time_attr, event.row))]
-        return () if point is None else self._judge(event.trial_id, time, point)
+        if isinstance(event, TrialReported):
+            is_first, self._is_first = self._is_first, False
+            if is_first and (text := self._lacking(event.row)):
+                return [Abort(message=text)]
+        return super().decide(view, event)
 
-    def _note_last(self, trial: Trial) -> Sequence[Decision]:
-        """Record the last report of a trial that reached one of the user's bounds."""
-        if trial.row is None:
-            return ()
-        row = row_of(trial)
-        time, point = self._goals[0].time(row), self._point(row)
-        if time is None or point is None:
-            return ()
-        return _note(trial.trial_id, *self._judged(trial.trial_id, time, point), None)
-
-    def _judge(self, trial_id: str, time: float, point: Point) -> Sequence[Decision]:
-        rung, promoted = self._judged(trial_id, time, point)
-        time_attr = self._goals[0].time_attr
-        if time >= self._max_t:
-            why = f"{time_attr} reached max_t={self._max_t:g}"
-            stop = StopTrial(trial_id=trial_id, why=why, is_early=False)
-            return [*_note(trial_id, rung, promoted, None), stop]
-        if promoted is not False:
-            return _note(trial_id, rung, promoted, promoted)
-        values = ", ".join(map(Goal.text, self._goals, point))
-        why = f"{values} at {time_attr}={time:g} is not among the best 1 in {self._factor:g}"
-        stop = StopTrial(trial_id=trial_id, why=why, is_early=True)
-        return [*_note(trial_id, rung, promoted, False), stop]
-
-    def _judged(
-        self, trial_id: str, time: float, point: Point
-    ) -> tuple[FrontRung | None, bool | None]:
-        """The highest rung that the trial has reached, and whether it continues there; None if
-        that was decided before."""
-        rung = next((rung for rung in self._rungs if rung.milestone <= time), None)
-        return rung, None if rung is None else rung.promotes(trial_id, point, self._factor)
-
-    def _point(self, row: Mapping[str, Any]) -> Point | None:
-        values = [value for goal in self._goals if (value := goal.value(row)) is not None]
-        if len(values) < len(self._goals):
-            return None
-        return values if -math.inf not in values else [-math.inf] * len(values)
+    def lacks(self, event: TrialReported, *, is_timed: bool) -> Sequence[Decision]:
+        return () if is_timed else super().lacks(event, is_timed=False)
 
     def _lacking(self, row: Mapping[str, Any]) -> str:
-        lacking = [goal.metric for goal in self._goals if goal.value(row) is None]
+        lacking = [goal.metric for goal in self._goals.several if goal.value(row) is None]
         if not lacking:
             return ""
         return (
@@ -452,16 +428,7 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
         )
 
 
-def _note(
-    trial_id: str, rung: FrontRung | None, judged: bool | None, promoted: bool | None
-) -> list[Decision]:
-    """`judged` is None if there is nothing new to note."""
-    if rung is None or judged is None:
-        return []
-    return [NoteRung(trial_id=trial_id, milestone=rung.milestone, promoted=promoted)]
-
-
-def _check_goals(name: str, metrics: object, modes: object, time_attr: object) -> None:
+def _check_goals(name: str, metrics: object, modes: object) -> None:
     """Raise InvalidConfig unless the settings are valid."""
     for what, given in (("metrics", metrics), ("modes", modes)):
         is_list = isinstance(given, Sequence) and not isinstance(given, str)
@@ -476,8 +443,4 @@ def _check_goals(name: str, metrics: object, modes: object, time_attr: object) -
     require(
         len(modes) == len(metrics) and all(mode in MODES for mode in modes),
         f"{name}(metrics={metrics!r}, modes={modes!r}): pass 'min' or 'max' for each metric",
-    )
-    require(
-        isinstance(time_attr, str) and time_attr != "",
-        f"{name}(time_attr={time_attr!r}): pass the name of a reported value",
     )

@@ -15,6 +15,7 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policy import (
     Abort,
     Decision,
+    NoteRung,
     Observation,
     StopTrial,
     Tell,
@@ -24,9 +25,13 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.scheduler.state import row_of
+from holdfast.schema import maker
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.metrics import MODES, lookup, names_text, near_text
 from holdfast.trial.trial import Trial
+
+# Four of ten reports reach a rung, if values are random.
+_note_rung = maker(NoteRung)
 
 
 class Chance:
@@ -87,7 +92,7 @@ class Goal:
         own = self.own(value)
         return f"{self.metric} is not finite" if own is None else f"{self.metric}={own:.4g}"
 
-    def worse(self, value: float, time: float, cutoff: float) -> str:
+    def worse(self, value: float, time: float, cutoff: float | None) -> str:
         """Why a trial stops at a rung."""
         at = f"{self.text(value)} at {self.time_attr}={time:g}"
         own = self.own(cutoff)
@@ -136,13 +141,17 @@ class Judging(TrialScheduler):
 
     def begun(self, spec: ExperimentSpec) -> Self:
         fresh = super().begun(spec)
-        fresh.goal = Goal(
+        fresh.goal = self.goal_of(spec)
+        fresh._seed = spec.seed
+        return fresh
+
+    def goal_of(self, spec: ExperimentSpec) -> Any:
+        """The Goal of the experiment. Raises InvalidConfig if it has none, or another one."""
+        return Goal(
             metric=self._agreed("metric", self.metric, spec.metric),
             mode=self._agreed("mode", self.mode, spec.mode),
             time_attr=self._time_attr,
         )
-        fresh._seed = spec.seed
-        return fresh
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         if not isinstance(event, TrialReported):
@@ -167,6 +176,26 @@ class Judging(TrialScheduler):
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         """The decisions after any other event."""
         return ()
+
+    def rung_note(
+        self,
+        trial_id: str,
+        milestone: float,
+        value: Any,
+        promoted: bool | None,
+        *,
+        cutoff: float | None = None,
+        bracket: int = 0,
+    ) -> NoteRung:
+        """The note of a trial at a rung; `value` and `cutoff` are values of `goal.value`."""
+        return _note_rung(
+            trial_id=trial_id,
+            milestone=milestone,
+            promoted=promoted,
+            value=self.goal.own(value),
+            cutoff=self.goal.own(cutoff),
+            bracket=bracket,
+        )
 
     def at_most(self, trial_id: str, max_t: float) -> StopTrial:
         """The end of a trial that has trained as long as any may."""

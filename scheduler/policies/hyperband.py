@@ -16,7 +16,6 @@ from holdfast.scheduler.policy import (
     Abort,
     Decision,
     NoMoreTrials,
-    NoteRung,
     Observation,
     PauseTrial,
     Stalled,
@@ -268,7 +267,8 @@ class HyperBandScheduler(Judging):
     ) -> Sequence[Decision]:
         trial_id = event.trial_id
         if self._stops_last and time >= self._max_t:
-            note = self._note(trial_id, self._max_t, value, bracket=self._numbers.get(trial_id, 0))
+            number = self._numbers.get(trial_id, 0)
+            note = self.rung_note(trial_id, self._max_t, value, None, bracket=number)
             return [note, self.at_most(trial_id, self._max_t)]
         bracket = self._brackets.get(trial_id)
         if bracket is None:
@@ -276,7 +276,7 @@ class HyperBandScheduler(Judging):
         bracket.note(trial_id, time, value)
         decisions = [*self._halve_if_due(bracket)]
         if self._brackets.get(trial_id) is bracket and time >= bracket.milestone:
-            note = self._note(trial_id, bracket.milestone, value, bracket=bracket.number)
+            note = self.rung_note(trial_id, bracket.milestone, value, None, bracket=bracket.number)
             decisions += [note, PauseTrial(trial_id=trial_id, may_restart=True)]
         return decisions
 
@@ -322,37 +322,14 @@ class HyperBandScheduler(Judging):
         best = [one.value for trial_id, one in arrived.items() if trial_id not in stopped]
         cutoff = min(best, default=-math.inf)
         for trial_id, one in arrived.items():
-            yield self._note(
-                trial_id,
-                milestone,
-                one.value,
-                bracket=bracket.number,
-                cutoff=cutoff,
-                promoted=trial_id not in stopped,
+            is_promoted, number = trial_id not in stopped, bracket.number
+            yield self.rung_note(
+                trial_id, milestone, one.value, is_promoted, cutoff=cutoff, bracket=number
             )
         for trial_id in stopped:
             why = self.goal.worse(arrived[trial_id].value, arrived[trial_id].time, cutoff)
             yield StopTrial(trial_id=trial_id, why=why, is_early=True)
         yield from (UnpauseTrial(trial_id=trial_id) for trial_id in bracket.awaited)
-
-    def _note(
-        self,
-        trial_id: str,
-        milestone: float,
-        value: float,
-        *,
-        bracket: int = 0,
-        cutoff: float | None = None,
-        promoted: bool | None = None,
-    ) -> NoteRung:
-        return NoteRung(
-            trial_id=trial_id,
-            milestone=milestone,
-            promoted=promoted,
-            value=self.goal.own(value),
-            cutoff=self.goal.own(cutoff),
-            bracket=bracket,
-        )
 
     def _halve_incomplete(self, view: View) -> Iterator[Decision]:
         """Halve the brackets with the trials that have arrived: nothing runs, and the search adds

@@ -265,13 +265,8 @@ class PASHAScheduler(Judging):
 
     def _note(self, trial_id: str, index: int, promoted: bool | None) -> NoteRung:
         rung = self._rungs[index]
-        return NoteRung(
-            trial_id=trial_id,
-            milestone=rung.milestone,
-            promoted=promoted,
-            value=self.goal.own(rung.values[trial_id]),
-            cutoff=self.goal.own(rung.cutoff(self._factor)),
-        )
+        value, cutoff = rung.values[trial_id], rung.cutoff(self._factor)
+        return self.rung_note(trial_id, rung.milestone, value, promoted, cutoff=cutoff)
 
     def _release(self, several: Iterable[str]) -> list[Decision]:
         decisions: list[Decision] = []

@@ -15,30 +15,11 @@ from holdfast.scheduler.codec import recalled, snapshot
 from holdfast.scheduler.effects import Reply, Verdict, Warn
 from holdfast.scheduler.events import SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
-from holdfast.scheduler.policies.asha import ASHAScheduler, RunningQuantile
-from holdfast.testing.rehearsal import Rehearsal, experiment_spec
+from holdfast.scheduler.policies.asha import ASHAScheduler
+from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
-from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 from tests.rig.scheduler.playing import Play, Step
-
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.just(-math.inf)
-
-
-@given(st.lists(NUMBERS, max_size=40), st.floats(0, 1))
-def test_it_is_that_of_a_sorted_list_after_each_number(numbers: list[float], share: float) -> None:
-    quantile = RunningQuantile(share)
-    assert quantile.value is None
-    known: list[float] = []
-    for number in numbers:
-        quantile.add(number)
-        known = sorted([*known, number])
-        place = (len(known) - 1) * share
-        part = place - math.floor(place)
-        low, high = known[math.floor(place)], known[math.ceil(place)]
-        between = (1 - part) * low + part * high if part and low != high else low
-        assert quantile.value == between
-
 
 VALUES = [0.1, 0.2, 0.2, 0.7, 3, math.nan, math.inf, None, "much"]
 
@@ -174,9 +155,6 @@ def test_rungs_that_are_missing_or_those_of_other_settings_do_not_do(run: Rehear
 
 def test_a_subclass_sees_every_event_because_it_may_keep_anything(run: Rehearsal) -> None:
     assert not recalls(snapshot(run.machine), Mine(max_t=8))
-
-
-Report = tuple[int, int, float]
 
 
 def running(count: int, scheduler: ASHAScheduler, **spec: Any) -> Rehearsal:
@@ -316,37 +294,6 @@ def test_one_that_diverged_first_does_not_stop_the_others() -> None:
     assert stops(run, "t2", loss=math.nan)
 
 
-def test_a_report_without_the_metric_is_skipped() -> None:
-    run = running(2, ASHAScheduler(reduction_factor=2))
-    assert not stops(run, "t0", loss=1.0)
-    assert not stops(run, "t1", other=3.0)
-    assert not stops(run, "t0", other=3.0)
-
-
-def test_that_the_metric_is_not_a_number_is_reported_once() -> None:
-    run = running(2, ASHAScheduler(reduction_factor=2))
-    told = [
-        effect.text
-        for trial_id in ("t0", "t1")
-        for effect in run.report(trial_id, {"loss": "0.5"})
-        if isinstance(effect, Warn)
-    ]
-    assert told == [
-        "ASHAScheduler: 'loss' is '0.5' in a report of trial t0, not a number. "
-        "Such reports are skipped"
-    ]
-    assert run.trial("t0").status is Status.RUNNING
-
-
-def test_a_time_that_no_report_has_ends_the_run_and_names_what_is_near() -> None:
-    run = running(1, ASHAScheduler(time_attr="epoch"))
-    run.report("t0", {"loss": 1.0, "epochs": 1})
-    assert run.machine.ending is not None
-    message = run.machine.ending.message
-    assert "ASHAScheduler(time_attr='epoch'): a report has no such number" in message
-    assert "Did you mean 'epochs'?" in message
-
-
 def test_at_max_t_a_trial_ends_unless_the_last_ones_are_left_alone() -> None:
     for stop_last_trials in (True, False):
         run = running(1, ASHAScheduler(max_t=2, stop_last_trials=stop_last_trials))
@@ -362,32 +309,3 @@ def test_iterations_that_are_trained_again_after_a_failure_are_judged_once() -> 
     run.resume()
     run.start("t0", "t1")
     assert not stops(run, "t0", loss=5.0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"grace_period": 10, "max_t": 5}, "grace_period=10, max_t=5"),
-        ({"grace_period": 0}, "pass a number above 0"),
-        ({"max_t": 0}, "max_t=0"),
-        ({"max_t": math.nan}, "max_t=nan"),
-        ({"reduction_factor": 1}, "above 1"),
-        ({"brackets": 0}, "whole number above 0"),
-        ({"mode": "best"}, "pass 'min' or 'max'"),
-        ({"metric": ""}, "metric=''"),
-        ({"time_attr": None}, "time_attr=None"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidConfig, match="ASHAScheduler") as refusal:
-        ASHAScheduler(**settings)
-    assert told in str(refusal.value)
-
-
-def test_the_goal_is_named_once_by_the_tuner_or_the_scheduler() -> None:
-    with pytest.raises(InvalidConfig, match="needs a metric"):
-        ASHAScheduler().begun(experiment_spec())
-    with pytest.raises(InvalidConfig, match="differ"):
-        ASHAScheduler(metric="acc").begun(experiment_spec(metric="loss", mode="min"))
-    goal = ASHAScheduler(mode="max").begun(experiment_spec(metric="acc", mode="max")).goal
-    assert (goal.metric, goal.mode) == ("acc", "max")

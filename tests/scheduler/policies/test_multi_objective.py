@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.scheduler.effects import Reply, Verdict
 from holdfast.scheduler.policies.asha import MultiObjectiveASHAScheduler
 from holdfast.scheduler.policies.pareto import Fronts, spread
-from holdfast.testing.rehearsal import Lockstep, Rehearsal, experiment_spec
+from holdfast.testing.rehearsal import Rehearsal, experiment_spec
 from holdfast.trial.errors import InvalidConfig
 
 GOALS: dict[str, Any] = {"metrics": ["loss", "speed"], "modes": ["min", "max"]}
@@ -122,29 +122,6 @@ def test_every_stop_is_the_one_of_the_definition(
             stopped.add(trial)
 
 
-@settings(max_examples=8, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=9, max_size=9),
-        min_size=3,
-        max_size=9,
-    ),
-    st.sets(st.integers(3, 60), max_size=3),
-)
-def test_a_run_that_is_cut_off_and_resumed_makes_the_same_decisions(
-    values: list[list[Pair]], crashes: set[int]
-) -> None:
-    def play(crashes: set[int]) -> Lockstep:
-        def life(index: int, at: int) -> dict[str, float]:
-            loss, speed = values[index][at - 1]
-            return {"loss": loss, "speed": speed}
-
-        scheduler = MultiObjectiveASHAScheduler(**GOALS, max_t=9)
-        return Lockstep(scheduler, life, trials=len(values), crashes=crashes).to_the_end()
-
-    assert play(crashes).ends == play(set()).ends
-
-
 def test_one_that_diverges_in_one_metric_is_the_worst_by_all() -> None:
     run = running(3, reduction_factor=2)
     assert not stops(run, "t0", loss=1.0, speed=1.0)
@@ -160,32 +137,6 @@ def test_a_report_that_lacks_a_metric_is_skipped_unless_it_is_the_first() -> Non
     other.report("t0", {"loss": 1.0, "sped": 1.0})
     assert other.machine.ending is not None
     assert "no number named 'speed'. Did you mean 'sped'?" in other.machine.ending.message
-
-
-def test_a_time_that_no_report_has_ends_the_run() -> None:
-    run = running(1, time_attr="epoch")
-    run.report("t0", {"loss": 1.0, "speed": 1.0})
-    assert run.machine.ending is not None
-    assert "time_attr='epoch'): a report has no such number" in run.machine.ending.message
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"metrics": "loss"}, "pass a list"),
-        ({"metrics": ["loss"], "modes": ["min"]}, "two or more"),
-        ({"metrics": ["loss", "loss"]}, "two or more"),
-        ({"modes": ["min"]}, "for each metric"),
-        ({"modes": ["min", "most"]}, "for each metric"),
-        ({"grace_period": 9, "max_t": 3}, "grace_period=9"),
-        ({"reduction_factor": 1}, "above 1"),
-        ({"time_attr": ""}, "time_attr=''"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidConfig, match="MultiObjectiveASHAScheduler") as refusal:
-        MultiObjectiveASHAScheduler(**{**GOALS, **settings})
-    assert told in str(refusal.value)
 
 
 def test_the_tuners_metric_may_be_one_of_them_and_agrees_with_them() -> None:

@@ -21,7 +21,6 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.testing.rehearsal import Lockstep, Rehearsal
 from holdfast.trial.config import FailureConfig
-from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 
 GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
@@ -172,22 +171,6 @@ def test_two_curves_are_apart_by_noise_where_they_have_crossed_there_and_back(
     assert noise.epsilon == epsilon
 
 
-@settings(max_examples=8, deadline=None)
-@given(
-    st.lists(st.lists(st.integers(0, 9), min_size=8, max_size=8), min_size=4, max_size=12),
-    st.sets(st.integers(3, 90), max_size=3),
-)
-def test_a_run_that_is_cut_off_and_resumed_makes_the_same_decisions(
-    losses: list[list[float]], crashes: set[int]
-) -> None:
-    def play(crashes: set[int]) -> Lockstep:
-        scheduler = PASHAScheduler(reduction_factor=2, max_t=8)
-        life, count = curves(*losses), len(losses)
-        return Lockstep(scheduler, life, trials=count, crashes=crashes, **GOAL).to_the_end()
-
-    assert play(crashes).ends == play(set()).ends
-
-
 def test_a_search_that_waits_for_those_that_wait_sees_the_best_of_them_continue() -> None:
     run = Rehearsal(
         capacity={"CPU": 2.0}, policy=PASHAScheduler(), scheduler="PASHAScheduler", **GOAL
@@ -251,19 +234,3 @@ def test_a_trial_that_saves_nothing_ends_the_run_at_its_first_pause() -> None:
     assert run.machine.ending is not None
     assert "PASHAScheduler resumes trials from checkpoints" in run.machine.ending.message
     assert PASHAScheduler.needs_checkpoints
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"grace_period": 10, "max_t": 5}, "grace_period=10, max_t=5"),
-        ({"reduction_factor": 1}, "above 1"),
-        ({"noise_percentile": 101}, "from 0 to 100"),
-        ({"noise_percentile": math.nan}, "from 0 to 100"),
-        ({"max_t": 0}, "max_t=0"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidConfig, match="PASHAScheduler") as refusal:
-        PASHAScheduler(**settings)
-    assert told in str(refusal.value)

@@ -18,7 +18,6 @@ from holdfast.scheduler.policies.pb2 import (
     standardized,
 )
 from holdfast.scheduler.policy import AskUser, CloneTrial
-from holdfast.trial.errors import InvalidConfig
 from tests.scheduler.policies.population import Play
 
 SHARES = st.floats(0, 1)
@@ -185,22 +184,3 @@ def test_a_whole_number_stays_one_and_what_is_lacking_is_drawn_between_the_bound
     play = Play(pb2(hyperparam_bounds=bounds), 2)
     assert play.config("t0")["lr"] == 1.0
     assert 4 <= play.config("t0")["net"]["width"] <= 64
-
-
-@pytest.mark.parametrize(
-    ("bounds", "told"),
-    [
-        (None, "pass the lowest and the highest"),
-        ({}, "pass the lowest and the highest"),
-        (["lr"], "pass a dict"),
-        ({"lr": [1.0]}, "lr is [1.0]"),
-        ({"lr": [1.0, 1.0]}, "two numbers"),
-        ({"net": {"lr": [2, 1]}}, "net/lr is [2, 1]"),
-        ({"lr": [0, math.inf]}, "two numbers"),
-        ({"lr": ["a", "b"]}, "two numbers"),
-    ],
-)
-def test_bounds_that_are_none_are_refused(bounds: Any, told: str) -> None:
-    with pytest.raises(InvalidConfig) as refusal:
-        pb2(hyperparam_bounds=bounds)
-    assert told in str(refusal.value)

@@ -13,7 +13,7 @@ from holdfast.scheduler.effects import Launch, Warn
 from holdfast.scheduler.events import CheckpointLost, ExperimentSpec, TrialStopOrdered
 from holdfast.scheduler.policies import members
 from holdfast.scheduler.policies.goal import Chance
-from holdfast.scheduler.policies.members import Member, Ranking
+from holdfast.scheduler.policies.members import Member
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining, ScheduleReplay, schedule_of
 from holdfast.scheduler.policies.population import Proposal, explore, fill, mutations_of
 from holdfast.scheduler.policy import CloneTrial, Decision, Observation, SaveTrial, View
@@ -24,7 +24,6 @@ from holdfast.trial.config import TuneConfig
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.space import (
     choice,
-    grid_search,
     loguniform,
     quniform,
     randint,
@@ -35,25 +34,6 @@ from holdfast.trial.space import (
 from holdfast.trial.trial import Status, Trial
 from holdfast.tune.search.bohb import TuneBOHB
 from tests.scheduler.policies.population import Play
-
-SCORES = st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0])
-
-
-@given(st.lists(st.tuples(st.booleans(), SCORES, st.integers(0, 60)), max_size=120))
-def test_its_places_are_those_of_a_sorted_list(changes: list[tuple[bool, float, int]]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(members, "_MOST", 4)
-        ranked, known = Ranking(), list[members.Standing]()
-        for adds, score, number in changes:
-            item = (score, number)
-            if item in known:
-                ranked.remove(item)
-                known.remove(item)
-            elif adds:
-                ranked.add(item)
-                known = sorted([*known, item])
-            assert list(ranked) == [ranked[place] for place in range(len(ranked))] == known
-            assert ranked.count_below(item) == sum(one < item for one in known)
 
 
 class SortedEachTime:
@@ -195,19 +175,6 @@ def take(play: Play, step: str, which: int, loss: float) -> None:
                 follow(run.handle(event))
     if step != "wait":
         play.settle()
-
-
-def test_a_member_that_no_report_has_compared_is_neither_among_the_best_nor_the_worst() -> None:
-    play: Any = Play(PopulationBasedTraining(
-        time_attr="training_iteration", perturbation_interval=1,
-        hyperparam_mutations={"lr": uniform(0.001, 2.0)},
-    ), size=4)  # fmt: skip
-    members = play.run.machine.policy._members
-    play.step("t0", 1.0)
-    assert (members.worst, members.best_sources) == ([], 0)
-    play.step("t1", 2.0)
-    assert members.worst == ["t1"]
-    assert [members.best_source(number) for number in range(members.best_sources)] == ["t0"]
 
 
 def line(tag: str, source: str, iteration: int, at: int, before: float, after: float) -> str:
@@ -725,33 +692,3 @@ def test_a_report_without_the_metric_ends_the_run_unless_they_may_lack_it(synch:
     assert (
         "a report has no number 'loss'. Did you mean 'los'?" in strict.run.machine.ending.message
     )
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"quantile_fraction": 0.6}, "quantile_fraction=0.6"),
-        ({"quantile_fraction": -0.1}, "from 0 to 0.5"),
-        ({"hyperparam_mutations": None}, "would ever change; pass {'lr': [...]}, or"),
-        ({"hyperparam_mutations": {}}, "no config would ever change"),
-        ({"hyperparam_mutations": {"lr": 3}}, "lr is 3"),
-        ({"hyperparam_mutations": {"lr": []}}, "lr is []"),
-        ({"hyperparam_mutations": {"lr": grid_search([1, 2])}}, "lr is {'grid_search'"),
-        ({"hyperparam_mutations": ["lr"]}, "pass a dict"),
-        ({"hyperparam_mutations": {"net": {"act": [math.sin]}}}, "net/act became"),
-        ({"hyperparam_mutations": {"act": choice([math.sin])}}, "act became"),
-        ({"perturbation_interval": 0}, "pass a number above 0"),
-        ({"perturbation_interval": -1}, "perturbation_interval=-1"),
-        ({"perturbation_interval": math.inf}, "perturbation_interval=inf"),
-        ({"burn_in_period": -1}, "burn_in_period=-1"),
-        ({"resample_probability": 1.5}, "from 0 to 1"),
-        ({"perturbation_factors": ()}, "perturbation_factors=()"),
-        ({"perturbation_factors": (0, 2)}, "pass numbers above 0"),
-        ({"custom_explore_fn": 3}, "custom_explore_fn=3"),
-        ({"mode": "best"}, "pass 'min' or 'max'"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidConfig) as refusal:
-        pbt(**settings)
-    assert told in str(refusal.value)

@@ -18,12 +18,10 @@ from holdfast.scheduler.policies.resource_changing import (
     SharingTerms,
     SharingTrial,
 )
-from holdfast.testing.rehearsal import Lockstep, Rehearsal, experiment_spec
+from holdfast.testing.rehearsal import Lockstep, Rehearsal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
-
-GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
 
 
 def cpus(amount: float) -> PlacementGroupFactory:
@@ -122,17 +120,6 @@ def test_the_last_trials_get_what_the_others_leave() -> None:
     resources = [trial.spec.resources.required_resources["CPU"] for trial in study.trials]
     assert resources[-1] == 6
     assert study.ends == [("TERMINATED", 4), ("TERMINATED", 6), ("TERMINATED", 8)]
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.sets(st.integers(3, 90), max_size=3))
-def test_a_run_that_is_cut_off_and_resumed_makes_the_same_decisions(crashes: set[int]) -> None:
-    def play(crashes: set[int]) -> Lockstep:
-        scheduler = ResourceChangingScheduler(ASHAScheduler(max_t=8, reduction_factor=2))
-        made = Lockstep(scheduler, life, trials=3, capacity={"CPU": 6.0}, crashes=crashes, **GOAL)
-        return made.to_the_end()
-
-    assert play(crashes).ends == play(set()).ends
 
 
 def running(scheduler: ResourceChangingScheduler, **spec: Any) -> Rehearsal:
@@ -249,27 +236,3 @@ def test_an_answer_without_resources_is_refused() -> None:
         InvalidConfig, match="resources_allocation_function returned invalid resources"
     ):
         answer(run, question)
-
-
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (lambda: ResourceChangingScheduler("asha"), "base_scheduler='asha'"),  # type: ignore[arg-type]
-        (lambda: ResourceChangingScheduler(ResourceChangingScheduler()), "pass another kind"),
-        (lambda: ResourceChangingScheduler(None, None), "use the base scheduler itself"),
-        (lambda: DistributeResources(increase_by={"CPU": 0}), "pass an amount above 0"),
-        (lambda: DistributeResources(increase_by={"CPU": -1}), "zero or more"),
-        (lambda: DistributeResources(reserve_resources=3), "must be a dict"),  # type: ignore[arg-type]
-        (lambda: DistributeResources(increase_by_times=1.5), "whole number"),  # type: ignore[arg-type]
-        (lambda: DistributeResourcesToTopJob(mode="best"), "pass 'min' or 'max'"),
-        (
-            lambda: ResourceChangingScheduler(None, DistributeResourcesToTopJob()).begun(
-                experiment_spec()
-            ),
-            "compares trials by a metric",
-        ),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(make: Any, told: str) -> None:
-    with pytest.raises(InvalidConfig, match=told):
-        make()
