@@ -8,7 +8,7 @@ code.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
@@ -27,6 +27,7 @@ from holdfast.schema import (
     check_plain,
 )
 from holdfast.trial.config import (
+    PLANNED,
     CheckpointConfig,
     FailureConfig,
     Options,
@@ -111,6 +112,11 @@ class ExperimentSpec:
         unless there are several."""
         goals: Mapping[str, str] = self.options.get("goals", {})
         return goals
+
+    def planned(self, total: int | None) -> ExperimentSpec:
+        """These settings with the number of trials that the search will create, None for no limit:
+        readers of the records cannot ask the search."""
+        return replace(self, options={**self.options, PLANNED: total})
 
     @property
     def budget_s(self) -> float | None:

@@ -97,8 +97,7 @@ def _unsuggested(state: State, total: int | None) -> float:
         return 0
     if total is None:
         return math.inf
-    made = sum(not trial.spec.is_added for trial in state.trials.values())
-    return max(total - made, 0)
+    return max(total - state.made_by_search, 0)
 
 
 class _Thought:

@@ -30,7 +30,7 @@ from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement, WaitsFor
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
 from holdfast.schema import Count, Moment, Stored, UnreadableRecord, to_fields
-from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.config import PLANNED, CheckpointConfig
 from holdfast.trial.events import TrialEvent, Unpaused
 from holdfast.trial.lifecycle import advance, dated
 from holdfast.trial.metrics import absent_from_first_report, has_metric, lookup, unscored
@@ -220,7 +220,7 @@ class State:
     clones: NotKept[dict[str, set[str]]]
     errored_before: Rare[Count]
     # The user knows that trials which are paused without a checkpoint restart from scratch.
-    has_told_restarts: Rare[bool]
+    has_warned_of_restarts: Annotated[bool, Kept(name="has_told_restarts", rare=True)]
     # `Trial.rungs` has all rungs that the scheduler has noted since the experiment began.
     has_all_rungs: Rare[bool]
     asking: bool
@@ -263,7 +263,7 @@ class State:
         self.questions, self.deferred_replies, self.saving = {}, {}, {}
         self.shrunk = set()
         self.errored_before = 0
-        self.has_told_restarts = self.has_all_rungs = False
+        self.has_warned_of_restarts = self.has_all_rungs = False
         self.asking = self.search_waits = self.asking_ahead = False
         self.ahead = ()
         self.suggestion_s = self.look_ahead = 0.0
@@ -320,6 +320,26 @@ class State:
         is_over = self.ending is not None or self.finished
         has_more = self.configs or not (self.search_ended or self.search_waits) or self.paused
         return not (is_over or has_more)
+
+    @property
+    def made_by_search(self) -> int:
+        """The number of trials without those that a person has added."""
+        return sum(not trial.spec.is_added for trial in self.trials.values())
+
+    @property
+    def not_created(self) -> int | None:
+        """The number of trials that the search has yet to create; None if the records do not
+        say."""
+        if self.search_ended:
+            return 0
+        total = self.spec.options.get(PLANNED)
+        return max(0, total - self.made_by_search) if type(total) is int else None
+
+    @property
+    def has_rest(self) -> bool:
+        """True if a plain restore has trials to finish or to create."""
+        is_final = all(trial.status.is_final for trial in self.trials.values())
+        return not (is_final and self.not_created == 0)
 
     @property
     def errored(self) -> int:

@@ -184,15 +184,15 @@ def _pause_or_abort(
     if trial.iteration and not trial.checkpoints and not state.spec.saves_when_told:
         if not may_restart:
             return end(state, EndOrdered(reason="abort", message=_saves_nothing(state, trial)))
-        effects += _tell_restarts(state, trial)
+        effects += _warn_of_restarts(state, trial)
     return [*effects, *_order_pause(state, trial_id, is_reporting=is_reporting)]
 
 
-def _tell_restarts(state: State, trial: Trial) -> list[Effect]:
+def _warn_of_restarts(state: State, trial: Trial) -> list[Effect]:
     """A warning, once in a run, that paused trials lose what they have trained."""
-    if state.has_told_restarts:
+    if state.has_warned_of_restarts:
         return []
-    state.has_told_restarts = True
+    state.has_warned_of_restarts = True
     return [
         Warn(
             text=f"{_reported_none(state, trial)}: when it resumes, it starts from scratch, "

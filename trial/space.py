@@ -22,7 +22,7 @@ from holdfast.described import reduce_domain
 from holdfast.plain_numbers import is_count, is_number, plain_number
 from holdfast.trial.errors import InvalidSearchSpace
 
-_INT64: Final = 1 << 63
+INT64: Final = 1 << 63
 _ONE_DRAW: Final = 1 << 40  # a draw has 53 bits: up to here the bias is immeasurable
 
 
@@ -190,7 +190,7 @@ class Integer(Domain):
     log: bool = False
 
     def __post_init__(self) -> None:
-        small = self.lower >= -_INT64 and self.upper <= _INT64
+        small = self.lower >= -INT64 and self.upper <= INT64
         _require(small, self, "the bounds must fit 64 bits")
         _require(not self.log or self.lower > 0, self, "log needs lower > 0")
         if self.q is None:

@@ -21,7 +21,7 @@ from holdfast.dataclass import dataclass
 from holdfast.names import is_utf8, shown
 from holdfast.schema import DEEPEST, LEAVES, Stored, check_plain
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.space import Categorical, Domain, grid_values
+from holdfast.trial.space import INT64, Categorical, Domain, grid_values
 
 Path = tuple[str | int, ...]
 
@@ -124,6 +124,19 @@ def whole_text(value: int) -> str:
 def key_name(path: Path) -> str:
     """`net/width`: the name of a place in a configuration, for errors and columns."""
     return "/".join(map(str, path)) or "param_space"
+
+
+ABSENT: Final = object()
+
+
+def value_at(config: Any, path: Path) -> Any:
+    """The value at this place of nested containers; ABSENT if there is none."""
+    for step in path:
+        try:
+            config = config[step]
+        except (LookupError, TypeError):
+            return ABSENT
+    return config
 
 
 def replace_leaves(config: Any, convert: Callable[[Path, Any], Any], path: Path = ()) -> Any:
@@ -318,7 +331,6 @@ def _clean(text: str) -> str:
     return _UNSAFE.sub("_", text).strip("_")
 
 
-_INT64: Final = 1 << 63
 _MARK: Final = "__holdfast__"
 _AS_IT_IS: Final = frozenset({type(None), bool, float})
 
@@ -373,7 +385,7 @@ def _encode_plain(value: Any, path: Path) -> Any:
     kind = type(value)
     if kind is bytes:
         return _marked("bytes", base64=_to_text(value))
-    if kind is int and not -_INT64 <= value < 2 * _INT64:
+    if kind is int and not -INT64 <= value < 2 * INT64:
         return _marked("int", hex=hex(value))  # in decimal, Python refuses a long one
     if kind in SETS:
         return _marked(kind.__name__, items=_each(in_order(value), path))

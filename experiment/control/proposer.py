@@ -37,7 +37,6 @@ from holdfast.trial.search_space.spaces import (
     checked_config,
     chosen_of,
     could_suggest,
-    has_value,
     named,
     overlaid,
     placed,
@@ -49,6 +48,7 @@ from holdfast.trial.search_space.variants import Space, Variant
 from holdfast.trial.space import check_drawn, has_user_code
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
+    ABSENT,
     Opaque,
     Ref,
     check_nesting,
@@ -59,12 +59,11 @@ from holdfast.trial.values import (
     seal,
     spread,
     summarize,
+    value_at,
 )
 from holdfast.trial.values import (
     Path as ConfigPath,
 )
-
-_ABSENT = object()
 
 
 class ConfigForms:
@@ -124,7 +123,7 @@ class ConfigForms:
         if type(kept) is type(given) is type(answered) is dict:
             return {
                 key: self._as_kept(
-                    kept.get(key), given.get(key, _ABSENT), value, f"{name}/{key}" if name else key
+                    kept.get(key), given.get(key, ABSENT), value, f"{name}/{key}" if name else key
                 )
                 for key, value in answered.items()
             }
@@ -594,7 +593,7 @@ class Proposer:
                 f"{type(self._search).__name__}.suggest() must return a dict, None or "
                 f"Searcher.FINISHED, not {answer!r:.100}"
             )
-        if missing := [path for path in self._must_answer if not has_value(answer, path)]:
+        if missing := [path for path in self._must_answer if value_at(answer, path) is ABSENT]:
             raise TuneError(
                 f"{type(self._search).__name__}.suggest() returned no value for "
                 f"{named(missing)}, which param_space leaves to the search: each config needs "

@@ -34,7 +34,6 @@ from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Listener
 from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.trial_count import made_by_search
 from holdfast.text.values import counted, duration
 from holdfast.trial.config import PLANNED
 from holdfast.trial.errors import TuneError
@@ -516,7 +515,7 @@ def _is_unfinished(run: Run, facts: RunFacts) -> bool:
     machine = run.machine
     trials = list(machine.trials.values())
     planned = machine.spec.options.get(PLANNED, facts.total)  # a person may have raised it
-    has_all = machine.search_ended or made_by_search(machine) == planned
+    has_all = machine.search_ended or machine.made_by_search == planned
     is_saved = not run.unsaved and run.fault is None
     return not (has_all and is_saved and all(trial.status.is_final for trial in trials))
 

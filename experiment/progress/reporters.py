@@ -416,7 +416,7 @@ class ResultLines(Callback):
         self._verbose = verbose
         self._tell = tell
         self._clock = clock
-        self._told_at: dict[str, float] = {}
+        self._written_at: dict[str, float] = {}
 
     def on_trial_start(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
@@ -441,7 +441,7 @@ class ResultLines(Callback):
     def on_trial_complete(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
-        self._told_at.pop(trial.trial_id, None)
+        self._written_at.pop(trial.trial_id, None)
         ended = stop_text(trial.stop)
         self._tell(f"{trial} {ended} at {_brief(trial.last_result, trial.iteration)}", "info")
 
@@ -449,13 +449,13 @@ class ResultLines(Callback):
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
         """The views report errors."""
-        self._told_at.pop(trial.trial_id, None)
+        self._written_at.pop(trial.trial_id, None)
 
     def _is_due(self, trial_id: str) -> bool:
         now = self._clock()
-        if now - self._told_at.get(trial_id, -_EVERY_S) < _EVERY_S:
+        if now - self._written_at.get(trial_id, -_EVERY_S) < _EVERY_S:
             return False
-        self._told_at[trial_id] = now
+        self._written_at[trial_id] = now
         return True
 
 

@@ -70,7 +70,7 @@ class TerminalView(ProgressView):
         self._drawing_s = 0.0
         self._log_buffer = LogBuffer(_MOST_LINES)
         self._messages: list[tuple[str, str]] = []
-        self._told_failures: set[tuple[str, int]] = set()
+        self._shown_failures: set[tuple[str, int]] = set()
         self._prints = Prints(lambda line: self.log("", line))
         self._shown = _Shown()
         self._console: Console | None = None
@@ -100,7 +100,7 @@ class TerminalView(ProgressView):
         now, spent = self._clock(), self._spent()
         if now < self._next_at:
             return
-        self._tell_failures(summary)
+        self._show_failures(summary)
         lines_s = 0.0
         if self._messages or not self._log_buffer.is_empty:
             self._draw(summary, console)
@@ -112,13 +112,13 @@ class TerminalView(ProgressView):
             self._drawing_s = self._spent() - spent
         self._next_at = now + self._drawing_s / self._share + lines_s / _LINES_SHARE
 
-    def _tell_failures(self, summary: Summary) -> None:
+    def _show_failures(self, summary: Summary) -> None:
         """Print the first failure of each cause above the table, where its log's path can be
         copied."""
         for failure in first_failures(summary):
             attempt = failure.trial_id, failure.attempt
-            if attempt not in self._told_failures:
-                self._told_failures.add(attempt)
+            if attempt not in self._shown_failures:
+                self._shown_failures.add(attempt)
                 look = pointer(failure.error_file, failure.other_file, node=failure.node)
                 self.message(f"{failure_text(failure)}\n  {look}", "error")
 

@@ -67,49 +67,54 @@ class LogView(ProgressView):
         self._stream = stream
         self._clock = clock
         self._has_header = False
-        self._told_at: float | None = None
-        self._told: tuple[object, object] = (None, None)
-        self._told_waiting = ""
+        self._written_at: float | None = None
+        self._written: tuple[object, object] = (None, None)
+        self._written_waiting = ""
         self._phase, self._phase_since = "", 0.0
-        self._told_failures: set[tuple[str, int]] = set()
+        self._written_failures: set[tuple[str, int]] = set()
 
     def update(self, summary: Summary) -> None:
         if not self._has_header:
             self._has_header = True
             resumed = "resumed, " if summary.is_resumed else ""
             _write(self._stream, f"{summary.name}: {resumed}results in {summary.path}")
-        if self._told_at is None and summary.is_resumed and summary.phase and not summary.waiting:
+        if (
+            self._written_at is None
+            and summary.is_resumed
+            and summary.phase
+            and not summary.waiting
+        ):
             return  # the counts are those of before the restore
-        self._tell_failures(summary)
-        self._tell_phase(summary)
+        self._write_failures(summary)
+        self._write_phase(summary)
         now = self._clock()
         news, steps = _state(summary), [(row.trial_id, row.iteration) for row in summary.rows]
-        waited_s = None if self._told_at is None else now - self._told_at
+        waited_s = None if self._written_at is None else now - self._written_at
         if waited_s is None or waited_s >= self._pause_s(summary, news, steps):
-            self._told_at, self._told = now, (news, steps)
-            self._told_waiting = summary.waiting
+            self._written_at, self._written = now, (news, steps)
+            self._written_waiting = summary.waiting
             _write(self._stream, _line(summary))
 
     def _pause_s(self, summary: Summary, news: object, steps: object) -> float:
         """Seconds between the last line and the next one."""
-        if summary.waiting != self._told_waiting and not summary.rows:
+        if summary.waiting != self._written_waiting and not summary.rows:
             return _LONG_PHASE_S
-        if news != self._told[0]:
+        if news != self._written[0]:
             return _EVERY_S
-        if steps != self._told[1]:
+        if steps != self._written[1]:
             return max(_EVERY_S, min(_MOST_S, _PART_OF_ELAPSED * summary.elapsed_s))
         return _QUIET_S
 
-    def _tell_failures(self, summary: Summary) -> None:
+    def _write_failures(self, summary: Summary) -> None:
         """Log final failures; a message reports each retry."""
         for failure in summary.failures:
             attempt = failure.trial_id, failure.attempt
-            if failure.final and not failure.is_earlier and attempt not in self._told_failures:
-                self._told_failures.add(attempt)
+            if failure.final and not failure.is_earlier and attempt not in self._written_failures:
+                self._written_failures.add(attempt)
                 look = pointer(failure.error_file, failure.other_file, node=failure.node)
                 _write(self._stream, f"{failure_text(failure)}, {look}")
 
-    def _tell_phase(self, summary: Summary) -> None:
+    def _write_phase(self, summary: Summary) -> None:
         """After the trials, log phases that last: short ones would appear in every run."""
         now = self._clock()
         if not summary.done or summary.phase != self._phase:

@@ -10,7 +10,6 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
-from holdfast.scheduler.trial_count import has_rest, not_created
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.location import Location
 from holdfast.text.trials import count_reasons, states_text
@@ -68,7 +67,7 @@ def _ended(machine: Machine) -> Condition:
     reason = machine.ending.reason if machine.ending is not None else ""
     if reason in _BY_AN_ERROR:
         return Condition.ERRORED
-    if reason in RESUMABLE and has_rest(machine):
+    if reason in RESUMABLE and machine.has_rest:
         return Condition.INTERRUPTED
     return Condition.ERRORED if machine.errored else Condition.FINISHED
 
@@ -166,5 +165,5 @@ class ExperimentView:
             state=state,
             counts=counts(machine),
             stop_reasons={reason.value: count for reason, count in found.items()},
-            not_created=not_created(machine),
+            not_created=machine.not_created,
         )

@@ -32,7 +32,6 @@ from holdfast.scheduler.events import ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import is_selected
 from holdfast.scheduler.state import row_of
-from holdfast.scheduler.trial_count import made_by_search, planned_as
 from holdfast.text.values import counted
 from holdfast.trial.config import SAID, ResumeConfig, ResumeType, TuneConfig, check_stop
 from holdfast.trial.errors import InvalidConfig
@@ -317,7 +316,9 @@ def extended(
     def changed(made: int) -> ExperimentSpec:
         return changes.applied(made=made, strict=strict, resources=resources)
 
-    if machine.spec == planned_as(changed(machine.spec.space_from), machine.spec):
+    # The planned number of trials follows from the rest, so it is no difference.
+    was = machine.spec.planned(None)
+    if was == changed(machine.spec.space_from).planned(None):
         return None  # the same tuner has applied it in an earlier fit()
     if machine.spec != changes.before:
         raise InvalidConfig(
@@ -409,7 +410,7 @@ def _check(machine: Machine, spec: ExperimentSpec) -> None:
 
 def check_enough(machine: Machine, changes: Changes, total: int | None) -> None:
     """Raises InvalidConfig where more trials exist than the changed experiment would have."""
-    made = made_by_search(machine)
+    made = machine.made_by_search
     if changes.num_samples is not None and total is not None and total < made:
         raise InvalidConfig(
             f"num_samples={changes.num_samples} makes {total} trials in all, and {made} exist "
@@ -454,6 +455,6 @@ def _trial_lines(
     elif finished and first.finished == "skip":
         how = _TO_RESUME.format("finished")
         yield f"  finished trials left as they are: {len(finished)}; {how}"
-    left = None if total is None else max(0, total - made_by_search(machine))
+    left = None if total is None else max(0, total - machine.made_by_search)
     none = ", a larger num_samples starts some in the new param_space" if is_anew else ""
     yield f"  trials still to start: {'unlimited' if left is None else left or f'0{none}'}"

@@ -61,7 +61,6 @@ from holdfast.scheduler.nodes.cluster import Cluster, may_fit, offer_text
 from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_of
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.resuming import has_work, kept_ahead, written
-from holdfast.scheduler.trial_count import planned
 from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.stores.location import Location
@@ -505,7 +504,7 @@ def _planned(start: Start, proposer: Proposer) -> Start:
     first = start.first
     if first.spec is None:
         return start
-    first = replace(first, spec=planned(first.spec, proposer.total))
+    first = replace(first, spec=first.spec.planned(proposer.total))
     if isinstance(first, Resumed) and start.spec.options.get("trainer"):
         first = replace(first, config=proposer.fixed_config)
     return replace(start, first=first)

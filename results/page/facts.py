@@ -23,7 +23,6 @@ from holdfast.results.result_grid import front_of
 from holdfast.runtime.launcher import short_cause
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import search_text
-from holdfast.scheduler.trial_count import not_created
 from holdfast.text.trials import unread_text
 from holdfast.text.values import counted
 from holdfast.trial.errors import Failure
@@ -45,7 +44,7 @@ _RANGE = re.compile(
 
 def total_of(machine: Machine) -> int | None:
     """The number of trials that there will be; None if the records do not say."""
-    left = not_created(machine)
+    left = machine.not_created
     return None if left is None else len(machine.trials) + left
 
 
@@ -104,7 +103,7 @@ def facts_of(
         "tags": json_value(options.get("tags", {})),
         "counts": _counts(entries),
         "stop_reasons": {name: count for name, count in entries.stop_reasons.items() if count},
-        "not_created": not_created(machine),
+        "not_created": machine.not_created,
         "total": total_of(machine),
         "num_samples": spec.num_samples,
         "max_concurrent": spec.max_concurrent,

@@ -166,7 +166,7 @@ class ASHAScheduler(Judging):
     """
 
     _rung: type[Rung] | type[FrontRung] = Rung
-    _has_told_brackets = False
+    _has_warned_of_brackets = False
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class ASHAScheduler(Judging):
         if type(self) is not ASHAScheduler or not view.has_all_rungs:
             return False
         trials = view.trials.values()
-        self._has_told_brackets = bool(trials)
+        self._has_warned_of_brackets = bool(trials)
         return all(self._recall_trial(trial) for trial in trials)
 
     def _recall_trial(self, trial: Trial) -> bool:
@@ -237,22 +237,22 @@ class ASHAScheduler(Judging):
         why = self.goal.worse(value, time, judged.cutoff)
         return [*note, StopTrial(trial_id=trial_id, why=why, is_early=True)]
 
-    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+    def on_other(self, view: View, event: Observation) -> Sequence[Decision]:
         """Count the last report of a trial that reached one of the user's bounds."""
         if isinstance(event, TrialAdded):
-            return self._tell_of_brackets()
+            return self._warn_of_brackets()
         if not isinstance(event, TrialEnded) or not (last := self.final(view, event)):
             return ()
         trial_id, (time, value) = event.trial_id, last
         judged = self._brackets[self._bracket(trial_id)].judge(trial_id, time, value)
         return self._note(trial_id, judged, value, None)
 
-    def _tell_of_brackets(self) -> list[Decision]:
+    def _warn_of_brackets(self) -> list[Decision]:
         """Say once that some brackets stop no trial early."""
         useful = sum(bool(bracket.rungs) for bracket in self._brackets)
-        if useful == len(self._brackets) or self._has_told_brackets:
+        if useful == len(self._brackets) or self._has_warned_of_brackets:
             return []
-        self._has_told_brackets = True
+        self._has_warned_of_brackets = True
         text = (
             f"{type(self).__name__}(brackets={len(self._brackets)}): there is room for {useful} "
             f"up to max_t={self._max_t:g}, so the trials of the others train to max_t"

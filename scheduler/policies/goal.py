@@ -113,7 +113,7 @@ class Judging(TrialScheduler):
     """
 
     goal: Goal
-    _has_told_oddity = False
+    _has_warned_of_oddity = False
     _seed = 0
     _max_t, _stops_last = math.inf, False
 
@@ -155,7 +155,7 @@ class Judging(TrialScheduler):
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         if not isinstance(event, TrialReported):
-            return self.look(view, event)
+            return self.on_other(view, event)
         time, value = self.goal.time(event.row), self.goal.value(event.row)
         if time is None or value is None:
             return self.lacks(event, is_timed=time is not None)
@@ -173,7 +173,7 @@ class Judging(TrialScheduler):
             return [Abort(message=timeless(self, self._time_attr, event.row))]
         return self._skip_non_number(event)
 
-    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+    def on_other(self, view: View, event: Observation) -> Sequence[Decision]:
         """The decisions after any other event."""
         return ()
 
@@ -220,9 +220,9 @@ class Judging(TrialScheduler):
     def _skip_non_number(self, event: TrialReported) -> Sequence[Decision]:
         """Skip a report without a number; log the first one whose metric is something else."""
         found = lookup(event.row, self.goal.metric)
-        if found is None or self._has_told_oddity:
+        if found is None or self._has_warned_of_oddity:
             return ()
-        self._has_told_oddity = True
+        self._has_warned_of_oddity = True
         return [
             Tell(
                 text=f"{type(self).__name__}: {self.goal.metric!r} is {found!r:.100} in a report "

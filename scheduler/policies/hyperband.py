@@ -280,7 +280,7 @@ class HyperBandScheduler(Judging):
             decisions += [note, PauseTrial(trial_id=trial_id, may_restart=True)]
         return decisions
 
-    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+    def on_other(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
             case TrialAdded(trial_id=trial_id):
                 self._add(trial_id)

@@ -146,7 +146,7 @@ class MedianStoppingRule(Judging):
         decided = [] if trial_id in self._set_aside else self._rule(view, trial_id, time)
         return [*decided, *self._return()]
 
-    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+    def on_other(self, view: View, event: Observation) -> Sequence[Decision]:
         if isinstance(event, TrialEnded) and (last := self.final(view, event)):
             self._note(event.trial_id, *last)
         match event:

@@ -238,7 +238,7 @@ class PASHAScheduler(Judging):
         waits = reached == at >= 0 and trial_id in self._rungs[at].waiting
         return [PauseTrial(trial_id=trial_id)] if waits else ()
 
-    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+    def on_other(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
             case NoMoreTrials() | TrialAdded():  # an extension may add more
                 self._search_ended = isinstance(event, NoMoreTrials)

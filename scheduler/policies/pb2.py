@@ -18,7 +18,6 @@ from holdfast.scheduler.policies.population import (
     Path,
     Population,
     Proposal,
-    get,
     has_room,
     is_lacking,
     put,
@@ -27,7 +26,7 @@ from holdfast.scheduler.policy import View
 from holdfast.trial.errors import require
 from holdfast.trial.space import Random
 from holdfast.trial.trial import Trial
-from holdfast.trial.values import key_name, unwrap_scalar
+from holdfast.trial.values import key_name, unwrap_scalar, value_at
 
 Vector = Sequence[float]
 
@@ -192,7 +191,7 @@ class Bound:
     def share(self, config: Mapping[str, Any]) -> float | None:
         """The position of the value between the bounds, from 0 to 1; None if it is not a
         number."""
-        value = unwrap_scalar(get(config, self.path))
+        value = unwrap_scalar(value_at(config, self.path))
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return None
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
@@ -200,7 +199,7 @@ class Bound:
     def put(self, config: Mapping[str, Any], share: float) -> dict[str, Any]:
         """A copy of `config` with the value at this position; a whole number stays whole."""
         value: float = min(self.high, max(self.low, self.low + share * (self.high - self.low)))
-        known = get(config, self.path)
+        known = value_at(config, self.path)
         if isinstance(known, int) and not isinstance(known, bool):
             value = min(math.floor(self.high), max(math.ceil(self.low), round(value)))
         return put(config, self.path, value)

@@ -48,10 +48,9 @@ from holdfast.trial.space import (
     is_grid,
 )
 from holdfast.trial.trial import Status, Trial
-from holdfast.trial.values import is_plain, key_name, unwrap_scalar
+from holdfast.trial.values import ABSENT, is_plain, key_name, unwrap_scalar, value_at
 
 Path = tuple[str, ...]
-ABSENT: Final = object()
 # Larger numbers could overflow when they are multiplied.
 _HUGE: Final = 1e300
 
@@ -169,7 +168,7 @@ def explore(
     for mutation in mutations:
         if not has_room(config, mutation.path):
             continue
-        value = unwrap_scalar(get(config, mutation.path))
+        value = unwrap_scalar(value_at(config, mutation.path))
         resamples = chance.random() < resample_probability
         if mutation.knows(value) and not resamples:
             explored = put(explored, mutation.path, mutation.moved(value, chance, factors))
@@ -183,15 +182,6 @@ def explore(
 def _proposal(config: dict[str, Any], functions: Sequence[str]) -> Proposal:
     """`functions` are the parameters for which the user's function must still be called."""
     return Proposal(config=config, asked={"functions": functions} if functions else {})
-
-
-def get(config: Any, path: Path) -> Any:
-    """The parameter in nested dicts; ABSENT if it is missing."""
-    for key in path:
-        if not isinstance(config, Mapping) or key not in config:
-            return ABSENT
-        config = config[key]
-    return config
 
 
 def has_room(config: Mapping[str, Any], path: Path) -> bool:
@@ -211,7 +201,7 @@ def has_room(config: Mapping[str, Any], path: Path) -> bool:
 
 def is_lacking(config: Mapping[str, Any], path: Path) -> bool:
     """True if the config lacks the parameter and has a place for it."""
-    return get(config, path) is ABSENT and has_room(config, path)
+    return value_at(config, path) is ABSENT and has_room(config, path)
 
 
 def put(config: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
@@ -317,7 +307,7 @@ class Population(Judging):
         self._quantile = quantile_fraction
         self._custom_explore_fn = custom_explore_fn
         self._log_config, self._requires, self._synch = log_config, require_attrs, synch
-        self._has_told = False
+        self._has_warned = False
         # The trials of a common change for which the user's code has not answered yet.
         self._asked: set[str] = set()
 
@@ -390,7 +380,7 @@ class Population(Judging):
         saved = [SaveTrial(trial_id=trial_id)] if is_best else []
         return [*saved, *self._yield_resources(view, trial, member)]
 
-    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+    def on_other(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
             case TrialAdded():
                 # The search is complete: trials that paused for future ones can resume.
@@ -514,14 +504,18 @@ class Population(Judging):
     def _without_checkpoint(self, view: View, text: str) -> list[Decision]:
         if not view.spec.options.get(FOR_RAY):
             return [Abort(message=text)]
-        told, self._has_told = self._has_told, True
-        return [] if told else [Tell(text=f"{text}. Until then its trials only run to their end")]
+        has_warned, self._has_warned = self._has_warned, True
+        return (
+            []
+            if has_warned
+            else [Tell(text=f"{text}. Until then its trials only run to their end")]
+        )
 
     def _warn_if_never_compared(self, trial: Trial) -> Sequence[Decision]:
         """Warn once if the interval is longer than the trials: then the scheduler does nothing."""
-        if self._has_told or trial.status is not Status.TERMINATED or self._has_compared:
+        if self._has_warned or trial.status is not Status.TERMINATED or self._has_compared:
             return ()
-        self._has_told = True
+        self._has_warned = True
         return [
             Tell(
                 text=f"{trial.spec.name} ended before {type(self).__name__} had compared it with "

@@ -325,7 +325,7 @@ class ResourceChangingScheduler(TrialScheduler):
         self._moving: set[str] = set()
         self._asked: set[str] = set()
         self._search_ended = False
-        self._has_told = False
+        self._has_warned = False
 
     def begun(self, spec: ExperimentSpec) -> Self:
         fresh = super().begun(spec)
@@ -448,9 +448,9 @@ class ResourceChangingScheduler(TrialScheduler):
 
     def _warn(self, view: View, trial: Trial) -> list[Decision]:
         could_save = view.spec.saves_when_told or trial.next_checkpoint > 0
-        if self._has_told or could_save or not trial.iteration:
+        if self._has_warned or could_save or not trial.iteration:
             return []
-        self._has_told = True
+        self._has_warned = True
         text = (
             f"{trial.spec.name} reported no checkpoint, so {type(self).__name__} could not change "
             "its resources: it would have restarted from scratch"

@@ -149,7 +149,7 @@ class ConcurrencyLimiter(Wrapper):
         answer = self.searcher.suggest(trial_id)
         if answer is None and self._live and len(self._ended) == len(self._live):
             # The searcher waits for results that are held back here.
-            self._tell_ends()
+            self._report_ends()
             answer = self.searcher.suggest(trial_id)
         if isinstance(answer, dict):
             self._live[trial_id] = None
@@ -184,13 +184,13 @@ class ConcurrencyLimiter(Wrapper):
             return
         self._ended[trial_id] = (result, error)
         if not self.batch or len(self._ended) >= self.max_concurrent:
-            self._tell_ends()
+            self._report_ends()
 
     def _forget(self) -> None:
         self._live: dict[str, None] = {}
         self._ended: dict[str, _End] = {}
 
-    def _tell_ends(self) -> None:
+    def _report_ends(self) -> None:
         ended, self._ended = self._ended, {}
         for trial_id, (result, error) in ended.items():
             del self._live[trial_id]

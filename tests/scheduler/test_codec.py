@@ -284,7 +284,7 @@ def unlike() -> Machine:
     machine.ahead, machine.asking_ahead = (Suggested(spec=trial_spec(9), took_s=0.5),), True
     machine.suggestion_s, machine.look_ahead = 0.5, 0.125
     machine.search_ended = machine.is_complete = machine.search_waits = True
-    machine.active_s, machine.errored_before, machine.has_told_restarts = 7.5, 3, True
+    machine.active_s, machine.errored_before, machine.has_warned_of_restarts = 7.5, 3, True
     machine.resume_when_free = {"t2"}
     machine.questions, machine.deferred_replies = {"t0": {"config": {"lr": 1.0}}}, {"t0": 1}
     machine.saving = {"t0": 1}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.trial.space import (
+    INT64,
     Categorical,
     Float,
     Function,
@@ -27,7 +28,6 @@ from holdfast.trial.values import (
 )
 
 _SHOWN_CHARS: Final = 120
-_INT64: Final = 1 << 63
 
 
 def describe(space: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def _has_repr(value: Any) -> bool:
 def _needs_text(value: Any) -> bool:
     kind = type(value)
     if kind is int:
-        return not -_INT64 <= value < 2 * _INT64
+        return not -INT64 <= value < 2 * INT64
     if kind is dict:
         return not has_text_keys(value) or any(map(_needs_text, value.values()))
     return kind in SETS or (kind in (list, tuple) and any(map(_needs_text, value)))

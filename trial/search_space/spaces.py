@@ -39,9 +39,8 @@ from holdfast.trial.values import (
     replace_leaves,
     spread,
     unwrap_scalar,
+    value_at,
 )
-
-_MISSING = object()
 
 
 def combined(spaces: Mapping[int, Mapping[str, Any]]) -> dict[Any, Any]:
@@ -78,12 +77,12 @@ def spaces_of(config: Mapping[str, Any]) -> frozenset[int]:
     """The numbers of the spaces from which `config` needs values."""
     found: set[int] = set()
 
-    def look(_: Path, leaf: Any) -> Any:
+    def note(_: Path, leaf: Any) -> Any:
         if isinstance(leaf, Ref):
             head = leaf.path[0]
             found.add(head if isinstance(head, int) else 0)
 
-    replace_leaves(dict(config), look)
+    replace_leaves(dict(config), note)
     return frozenset(found)
 
 
@@ -110,15 +109,6 @@ def searched_in(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, .
 
 def named(paths: Sequence[Path]) -> str:
     return ", ".join(repr(key_name(path)) for path in paths)
-
-
-def has_value(config: Any, path: Path) -> bool:
-    """True if a config has a value at this place."""
-    for key in path:
-        if not isinstance(config, Mapping) or key not in config:
-            return False
-        config = config[key]
-    return True
 
 
 def without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +190,7 @@ def _combination(
     fastest."""
     number, weight = 0, 1
     for path, values in grids:
-        at = _index(values, _at(config, path))
+        at = _index(values, value_at(config, path))
         if at is None:
             return None
         number, weight = number + at * weight, weight * len(values)
@@ -212,15 +202,6 @@ def _index(values: Sequence[Any], value: Any) -> int | None:
         if is_plain(one) and same(one, value):
             return at
     return None
-
-
-def _at(config: Any, path: Path) -> Any:
-    try:
-        for step in path:
-            config = config[step]
-    except (LookupError, TypeError):
-        return _MISSING
-    return config
 
 
 _LABEL = "config"

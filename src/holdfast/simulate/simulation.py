@@ -48,7 +48,7 @@ class Tally:
         self.reports = self.repeated = 0
         self.trained_s = self.busy_s = 0.0
 
-    def saw(self, event: Event, before: Trial | None, after: Trial | None, now_s: float) -> None:
+    def count(self, event: Event, before: Trial | None, after: Trial | None, now_s: float) -> None:
         """Count an event of a trial; messages of ended attempts change nothing."""
         if after is None or after is before:
             return
@@ -169,7 +169,7 @@ class _Reader:
             self._tally = Tally(*self._goal)
         self._busy_s += held * (machine.active_s - then_s)
         self._workers = max(self._workers, self._held)
-        self._tally.saw(event, before, after, machine.active_s)
+        self._tally.count(event, before, after, machine.active_s)
         if isinstance(event, Reported) and before is not None and after is not before:
             self._note(event, before)
 

@@ -621,16 +621,16 @@ class World:
         if isinstance(event, Reported) and after is before:
             # Its worker has not seen the order to stop, and waits for an answer.
             self._pool.reply(Reply(trial_id=trial_id, attempt=event.attempt, verdict=Verdict.STOP))
-        self._tally.saw(event, before, after, self.agenda.elapsed_s)
-        self._tell(event, before, after)
+        self._tally.count(event, before, after, self.agenda.elapsed_s)
+        self._pass_on(event, before, after)
         for effect in effects:
             self._perform(effect)
 
-    def _tell(self, event: Event, before: Trial | None, after: Trial | None) -> None:
+    def _pass_on(self, event: Event, before: Trial | None, after: Trial | None) -> None:
         """Pass the event to the search, and the other trials that it has changed."""
         if self._search.learns:
             others = others_moved(self.machine, after.trial_id if after else "")
-            self._search.saw([(event, before, after), *others])
+            self._search.observe([(event, before, after), *others])
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -734,7 +734,7 @@ class Search:
         else:
             self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
 
-    def saw(self, changes: Iterable[Change]) -> None:
+    def observe(self, changes: Iterable[Change]) -> None:
         """Pass on the effects of an event on trials, then ask again."""
         is_news = False
         for event, before, after in changes:

@@ -55,7 +55,7 @@ class Rehearsal:
     """Feeds a machine one event per second, and checks its invariants after each.
 
     Trials are called `t0`, `t1`, ... A worker's messages belong to its current attempt unless
-    `attempt` names another. Each event is encoded and decoded first, as in the journal. `tell`
+    `attempt` names another. Each event is encoded and decoded first, as in the journal. `write`
     gets one line for each event, before the machine gets the event.
     """
 
@@ -65,13 +65,13 @@ class Rehearsal:
         capacity: Mapping[str, float] | None = None,
         offer: Sequence[NodeKind] = (),
         policy: TrialScheduler | None = None,
-        tell: Callable[[str], object] = lambda line: None,
+        write: Callable[[str], object] = lambda line: None,
         **spec: Any,
     ) -> None:
         """With an `offer`, nodes must join. `spec` has fields of ExperimentSpec. `began` has the
         first effects."""
         self.policy = policy
-        self._tell = tell
+        self._write = write
         self.machine = Machine(policy)
         self.now = BEGINS_AT
         self.events: list[Record] = []
@@ -82,7 +82,7 @@ class Rehearsal:
 
     def handle(self, event: Event, *, after_s: float = 1.0) -> list[Effect]:
         self.now += after_s
-        self._tell(f"{len(self.events):4} {in_short(event)}")
+        self._write(f"{len(self.events):4} {in_short(event)}")
         event = through_journal(event, self.now).event
         effects = self.machine.handle(event, now=self.now)
         self.events.append(through_journal(event, self.now, self.machine.answers))
@@ -422,7 +422,7 @@ class Lockstep:
 
     `life(index, iteration)` returns a trial's report, or None when the trial returns. Each report
     has a checkpoint. After each number of events in `crashes` the run crashes and is resumed.
-    `told` has its warnings.
+    `warnings` has the texts of Warn.
     """
 
     def __init__(
@@ -442,7 +442,7 @@ class Lockstep:
             **spec,
         )
         self.finished: Finish | None = None
-        self.told: list[str] = []
+        self.warnings: list[str] = []
         self._life, self._trials, self._crashes = life, trials, crashes
         self._running: set[str] = set()
         self._to_do = deque(self.run.began)
@@ -502,7 +502,7 @@ class Lockstep:
             case Finish():
                 self.finished = effect
             case Warn():
-                self.told.append(effect.text)
+                self.warnings.append(effect.text)
             case _:
                 pass
         return []

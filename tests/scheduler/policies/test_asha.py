@@ -40,7 +40,7 @@ def state(machine: Machine) -> list[Any]:
     """Everything that decides about the next report."""
     policy = machine.policy
     assert isinstance(policy, ASHAScheduler)
-    rungs = [rung for bracket in policy._brackets for rung in bracket.rungs]
+    rungs: list[Any] = [rung for bracket in policy._brackets for rung in bracket.rungs]
     return [
         (r.milestone, r._judged, sorted(r._quantile._below), sorted(r._quantile._above))
         for r in rungs

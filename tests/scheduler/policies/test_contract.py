@@ -53,7 +53,7 @@ def pb2(**given: Any) -> TrialScheduler:
     return kinds.PB2(**{"hyperparam_bounds": {"lr": [0.001, 2.0]}, **STEPWISE, **given})
 
 
-# Populations have a walk of their own in test_pbt.py: their trials may go back at every comparison.
+# Populations are in test_pbt.py: a trial of theirs may go back again and again.
 SCHEDULERS: dict[str, Callable[[], TrialScheduler]] = {
     "fifo": FIFOScheduler,
     "asha": lambda: asha(max_t=8, reduction_factor=2),
@@ -213,7 +213,7 @@ def test_settings_that_mean_nothing_are_refused(
     assert told in str(refusal.value)
 
 
-JUDGING = {
+JUDGING: dict[str, Callable[..., Any]] = {
     "asha": lambda **given: asha(reduction_factor=2, **given),
     "pasha": kinds.PASHAScheduler,
     "hyperband": kinds.HyperBandScheduler,
@@ -261,7 +261,7 @@ def test_a_time_that_no_report_has_ends_the_run_and_names_what_is_near(name: str
 
 @judging
 def test_the_goal_is_named_once_by_the_tuner_or_the_scheduler(name: str) -> None:
-    make: Any = JUDGING[name]
+    make = JUDGING[name]
     with pytest.raises(InvalidConfig, match="needs a metric"):
         make().begun(experiment_spec())
     with pytest.raises(InvalidConfig, match="differ"):

@@ -131,9 +131,9 @@ def play(
 class Waking(HyperBandScheduler):
     """Nothing has to wake it if all are paused."""
 
-    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+    def on_other(self, view: View, event: Observation) -> Sequence[Decision]:
         assert not isinstance(event, Stalled)
-        return super().look(view, event)
+        return super().on_other(view, event)
 
 
 @settings(max_examples=40, deadline=None)

@@ -42,7 +42,6 @@ from holdfast.results.overview import (
 from holdfast.results.ranking import front_text, goals_text
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.trial_count import has_rest
 from holdfast.text.trials import changes_text, number, short_name, unread_text
 from holdfast.text.values import (
     aligned,
@@ -318,7 +317,7 @@ def _show_next(overview: Overview, experiment: ExperimentView) -> None:
     """The commands that resume or restart it."""
     path, state = quoted(overview.storage or overview.path), overview.standing.state
     machine = experiment.machine
-    resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and has_rest(machine))
+    resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and machine.has_rest)
     if resumes:
         say(f"  holdfast resume {path}   # finishes the rest")
     failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
