@@ -19,22 +19,6 @@ AMOUNTS = st.fixed_dictionaries(
 )
 
 
-def test_what_is_taken_is_not_free() -> None:
-    capacity = Capacity({"CPU": 4, "licence": 1})
-    assert capacity.take({"CPU": 3}) == Allocation(amounts={"CPU": 3})
-    assert capacity.free == {"CPU": 1, "licence": 1}
-    assert capacity.take({"CPU": 2}) is None
-    assert capacity.free == {"CPU": 1, "licence": 1}
-
-
-def test_what_is_given_back_is_free_again() -> None:
-    capacity = Capacity({"CPU": 1})
-    held = capacity.take({"CPU": 0.3})
-    assert held is not None
-    capacity.give_back(held)
-    assert capacity.take({"CPU": 1}) is not None
-
-
 def test_ten_tenths_are_one_and_no_eleventh_fits() -> None:
     capacity = Capacity({"CPU": 1})
     held = [capacity.take({"CPU": 0.1}) for _ in range(10)]
@@ -95,12 +79,6 @@ def test_an_amount_too_small_to_be_counted_counts_as_nothing() -> None:
     assert held is not None
     capacity.give_back(held)
     assert capacity.free == {"CPU": 1}
-
-
-def test_what_was_held_before_is_counted() -> None:
-    capacity = Capacity({"CPU": 2, "GPU": 1})
-    capacity.hold(Allocation(amounts={"CPU": 1.5, "GPU": 0.5}, gpus=(0,)))
-    assert capacity.free == {"CPU": 0.5, "GPU": 0.5}
 
 
 @given(st.lists(AMOUNTS, max_size=12), st.data())

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import (
     AskScheduler,
-    Commit,
     Discard,
     Effect,
     Finish,
@@ -18,24 +16,20 @@ from holdfast.scheduler.effects import (
     Warn,
 )
 from holdfast.scheduler.events import EndOrdered, SchedulerAnswered, SearchEnded, SearchWaits
-from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,
     ChangeTrial,
     CloneTrial,
     Decision,
-    NoMoreTrials,
     Observation,
     PauseTrial,
     SaveTrial,
-    Stalled,
     StopTrial,
     Tell,
     TrialAdded,
     TrialReported,
     TrialScheduler,
-    UnpauseTrial,
     UserAnswered,
     View,
 )
@@ -86,35 +80,6 @@ def cloned(**spec: Any) -> Rehearsal:
         Reply(trial_id="t0", attempt=1, verdict=Verdict.STOP)
     ]
     return run
-
-
-def test_a_clone_begins_from_a_copy_of_the_others_checkpoint_with_its_new_config() -> None:
-    run = cloned()
-    (launch,) = of(Launch, run.ends("t0"))
-    assert (launch.checkpoint, launch.origin.trial_id) == (None, "t1")
-    assert launch.origin.checkpoint.index == 1
-    (commit,) = run.adopt("t0")
-    assert isinstance(commit, Commit)
-    run.start("t0")
-    trial = run.trial("t0")
-    assert (trial.iteration, trial.resumed_from, trial.config) == (2, 2, BETTER)
-    assert trial.spec.config == {"lr": 1.0}
-    assert (trial.checkpoints, trial.origin) == ((commit.checkpoint,), None)
-
-
-def test_a_crash_at_any_point_of_a_clone_loses_nothing_of_it() -> None:
-    run = cloned()
-    run.crash()
-    effects = run.resume()
-    (origin,) = [launch.origin for launch in of(Launch, effects) if launch.trial_id == "t0"]
-    assert origin.checkpoint.index == 1
-    run.crash()
-    run.resume()
-    run.adopt("t0")
-    run.crash()
-    (launch,) = [one for one in of(Launch, run.resume()) if one.trial_id == "t0"]
-    assert (launch.origin, launch.checkpoint.iteration) == (None, 2)
-    assert run.trial("t0").config == BETTER
 
 
 def test_what_a_clone_begins_from_stays_until_the_clone_has_its_copy() -> None:
@@ -191,22 +156,6 @@ def test_a_checkpoint_that_a_clones_old_worker_still_makes_does_not_count() -> N
     assert run.trial("t0").checkpoints == ()
 
 
-def test_a_paused_clone_stays_paused_until_it_is_resumed() -> None:
-    run = running(
-        Scripted(
-            [PauseTrial(trial_id="t0")],
-            [CloneTrial(trial_id="t0", source="t1", config=BETTER)],
-            [UnpauseTrial(trial_id="t0")],
-        )
-    )
-    run.report("t0", checkpoint=True)
-    run.ends("t0")
-    assert of(Launch, run.report("t1", checkpoint=True)) == []
-    assert run.trial("t0").status is Status.PAUSED
-    (launch,) = of(Launch, run.report("t1"))
-    assert launch.origin.trial_id == "t1"
-
-
 def test_a_clone_of_a_trial_without_checkpoints_ends_the_run_and_says_what_to_do() -> None:
     run = running(Scripted([CloneTrial(trial_id="t0", source="t1", config=BETTER)]))
     run.report("t0", {"loss": 1.0})
@@ -237,20 +186,6 @@ def test_a_checkpoint_for_a_pause_goes_when_the_trial_has_ended_meanwhile() -> N
     assert run.handle(Saved(trial_id="t0", attempt=1, checkpoint=again)) == []
 
 
-def test_a_trial_that_is_changed_saves_itself_and_continues_otherwise() -> None:
-    twice = PlacementGroupFactory([{"CPU": 2}])
-    change = ChangeTrial(trial_id="t0", config=BETTER, resources=twice)
-    run = running(Scripted([change]), saves_when_told=True)
-    (reply,) = run.report("t0", {"loss": 1.0})
-    assert reply.verdict is Verdict.PAUSE  # type: ignore[union-attr]
-    run.save("t0")
-    run.returns("t0")
-    assert of(Launch, run.exits("t0")) == []  # the other trial has one of two CPUs
-    (launch,) = of(Launch, run.ends("t1"))
-    assert (launch.trial_id, launch.allocation.amounts) == ("t0", {"CPU": 2})
-    assert (run.trial("t0").resumed_from, run.trial("t0").config) == (1, BETTER)
-
-
 def test_a_change_to_resources_that_there_are_not_ends_the_run() -> None:
     run = running(
         Scripted([ChangeTrial(trial_id="t0", resources=PlacementGroupFactory([{"CPU": 9}]))])
@@ -260,15 +195,6 @@ def test_a_change_to_resources_that_there_are_not_ends_the_run() -> None:
     assert "requests {'CPU': 9" in run.machine.ending.message
 
 
-def test_a_class_trainable_saves_itself_before_it_continues() -> None:
-    for saves, verdict in ((True, Verdict.SAVE), (False, Verdict.CONTINUE)):
-        run = running(Scripted([SaveTrial(trial_id="t0")]), saves_when_told=saves)
-        (reply,) = run.report("t0")
-        assert reply.verdict is verdict  # type: ignore[union-attr]
-        (reply,) = run.report("t1")
-        assert reply.verdict is Verdict.CONTINUE  # type: ignore[union-attr]
-
-
 def saving_while_asked(**spec: Any) -> Rehearsal:
     """The report of t0 must be answered with an order to save, once the user has answered."""
     ask = AskUser(trial_id="t0", question={})
@@ -276,25 +202,6 @@ def saving_while_asked(**spec: Any) -> Rehearsal:
     run = running(policy, saves_when_told=True, **spec)
     assert of(Reply, run.report("t0")) == []
     return run
-
-
-def test_a_save_is_kept_while_another_trials_report_is_answered() -> None:
-    run = saving_while_asked()
-    (other,) = of(Reply, run.report("t1"))
-    assert other.verdict is Verdict.CONTINUE
-    (reply,) = of(Reply, answered(run, {}))
-    assert (reply.trial_id, reply.verdict) == ("t0", Verdict.SAVE)
-    (reply,) = of(Reply, run.report("t0"))
-    assert reply.verdict is Verdict.CONTINUE
-
-
-def test_a_save_is_kept_by_a_snapshot_and_by_the_journal() -> None:
-    run = saving_while_asked()
-    read_back = from_snapshot(snapshot(run.machine))
-    for machine in (read_back, run.folded()):
-        effects = machine.handle(SchedulerAnswered(trial_id="t0", answer={}), now=run.now)
-        (reply,) = of(Reply, effects)
-        assert reply.verdict is Verdict.SAVE
 
 
 def test_a_save_goes_with_the_attempt_that_it_was_for() -> None:
@@ -321,17 +228,6 @@ class Asking(TrialScheduler):
 
 def answered(run: Rehearsal, answer: Mapping[str, Any]) -> list[Effect]:
     return run.handle(SchedulerAnswered(trial_id="t0", answer=answer))
-
-
-def test_a_report_is_answered_when_the_users_code_has_answered() -> None:
-    run = running(Asking())
-    asked = AskScheduler(trial_id="t0", question={"config": {"lr": 1.0}})
-    assert run.report("t0") == [asked]
-    assert answered(run, {"stop": False}) == [
-        Reply(trial_id="t0", attempt=1, verdict=Verdict.CONTINUE)
-    ]
-    run.report("t0")
-    assert answered(run, {"stop": True}) == [Reply(trial_id="t0", attempt=1, verdict=Verdict.STOP)]
 
 
 def test_what_was_asked_and_not_answered_before_a_crash_is_asked_again() -> None:
@@ -384,36 +280,6 @@ def test_an_answer_about_a_worker_that_is_gone_answers_no_report() -> None:
     run.report("t0")
     run.exits("t0", "was killed")
     assert of(Reply, answered(run, {"stop": False})) == []
-
-
-def test_a_scheduler_hears_of_new_trials_and_of_the_end_of_the_search() -> None:
-    run = running(Scripted(), 1)
-    policy = run.machine.policy
-    assert isinstance(policy, Scripted)
-    assert policy.seen == [TrialAdded(trial_id="t0"), NoMoreTrials()]
-
-
-def test_where_all_are_paused_the_scheduler_says_who_continues() -> None:
-    script = Scripted([UnpauseTrial(trial_id="t1")], on=Stalled)
-    run = running(script, 2)
-    for trial_id in ("t0", "t1"):
-        run.report(trial_id, checkpoint=True)
-    policy = run.machine.policy
-    assert isinstance(policy, Scripted)
-    policy._on, policy._script = (
-        TrialReported,
-        [
-            [PauseTrial(trial_id="t0")],
-            [PauseTrial(trial_id="t1")],
-        ],
-    )
-    run.report("t0")
-    run.report("t1")
-    run.ends("t0")
-    policy._on, policy._script = Stalled, [[UnpauseTrial(trial_id="t1")]]
-    (launch,) = of(Launch, run.ends("t1"))
-    assert launch.trial_id == "t1"
-    assert run.trial("t0").status is Status.PAUSED
 
 
 def test_a_search_that_waits_for_paused_trials_does_not_wait_for_ever() -> None:

@@ -17,8 +17,6 @@ from holdfast.scheduler.events import (
     Begun,
     ConfigAdded,
     EndOrdered,
-    Event,
-    SearchEnded,
     Suggested,
 )
 from holdfast.scheduler.machine import Machine, from_snapshot
@@ -44,11 +42,6 @@ def of_kind(name: str) -> list[Any]:
     (event,) = [event for event in EVENTS if type(event).__name__ == name]
     record: list[Any] = through_bytes(encode(event, NOW))
     return record
-
-
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_every_event_comes_back_as_it_was(event: Event) -> None:
-    assert decode(through_bytes(encode(event, NOW))) == (event, NOW, ())
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=lambda decision: type(decision).__name__)
@@ -318,26 +311,6 @@ def test_every_attribute_of_the_machine_is_in_a_snapshot() -> None:
     alike = {name for name in known if known[name] == new.get(name)}
     assert not alike, f"give them another value in unlike(), or nothing is compared: {alike}"
     assert facts(from_snapshot(through_bytes(snapshot(machine)))) == known
-
-
-def test_a_snapshot_comes_back_as_the_same_machine() -> None:
-    plain = snapshot(eventful())
-    assert snapshot(from_snapshot(through_bytes(plain))) == plain
-
-
-def test_a_machine_from_a_snapshot_continues_in_the_same_way() -> None:
-    machine = eventful()
-    other = from_snapshot(through_bytes(snapshot(machine)))
-    assert machine.handle(SearchEnded(), now=5000) == other.handle(SearchEnded(), now=5000)
-    assert snapshot(machine) == snapshot(other)
-
-
-def test_an_ending_is_part_of_a_snapshot() -> None:
-    run = Rehearsal()
-    run.handle(EndOrdered(reason="interrupt", message="Ctrl-C"))
-    machine = from_snapshot(through_bytes(snapshot(run.machine)))
-    assert machine.ending == EndOrdered(reason="interrupt", message="Ctrl-C")
-    assert machine.finished
 
 
 @pytest.mark.parametrize("name", sorted(snapshot(Machine()).keys() - {"score_checked"}))

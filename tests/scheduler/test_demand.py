@@ -9,7 +9,7 @@ from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.placing import Demand, demand
 from holdfast.testing.rehearsal import Rehearsal, facts
 from holdfast.trial.config import FailureConfig
-from holdfast.trial.resources import ONE_CPU, NodeKind, PlacementGroupFactory
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 
 FOUR = NodeKind(name="four", resources={"CPU": 4.0}, most=5)
 GPUS = NodeKind(name="gpus", resources={"CPU": 4.0, "GPU": 2.0}, most=2)
@@ -32,16 +32,6 @@ def test_the_search_could_use_nodes_before_it_has_suggested_anything() -> None:
     for samples, wanted in ((1, 1), (4, 1), (5, 2), (20, 5), (1000, 5), (-1, 5)):
         run = begun(FOUR, num_samples=samples)
         assert (asked(run).wanted, asked(run).idle) == ({"four": wanted}, ()), samples
-
-
-def test_the_trials_of_a_grid_count() -> None:
-    run = begun(FOUR, num_samples=1)
-    assert demand(run.machine, 9).wanted == {"four": 3}
-
-
-def test_no_more_than_may_run_at_once() -> None:
-    run = begun(FOUR, num_samples=100, max_concurrent=6)
-    assert asked(run).wanted == {"four": 2}
 
 
 def test_an_endless_search_without_a_limit_asks_for_one_more() -> None:
@@ -122,14 +112,6 @@ def test_a_run_that_ends_asks_for_nothing_but_what_it_uses() -> None:
     run.suggest()
     run.handle(EndOrdered(reason="budget"))
     assert (asked(run).wanted, asked(run).idle) == ({"four": 1}, ("b",))
-
-
-def test_a_large_cluster_is_asked_quickly() -> None:
-    run = begun(NodeKind(name="k", resources={"CPU": 10.0}, most=1000), num_samples=10**6)
-    for number in range(20):
-        run.joins(f"n{number}", {"CPU": 10.0})
-    assert asked(run).wanted == {"k": 1000}
-    assert run.machine.spec.resources == ONE_CPU
 
 
 def demanded(wanted: int, *idle: str, here: str) -> Demand:

@@ -31,13 +31,6 @@ def cpus(rehearsal: Rehearsal) -> float:
     return rehearsal.machine.placement.holds["t0"].amounts.get("CPU", 0)
 
 
-def test_it_starts_with_as_many_as_there_are() -> None:
-    for there, given in ((8, 4), (3, 3), (1, 1)):
-        rehearsal = begun(there)
-        launched(rehearsal.suggest(workers(1, 4)))
-        assert cpus(rehearsal) == given
-
-
 def test_it_continues_with_one_less_when_one_is_lost_and_nothing_is_counted() -> None:
     rehearsal = begun(4)
     rehearsal.suggest(workers(1, 4))
@@ -57,15 +50,6 @@ def test_the_loss_of_the_last_that_must_be_there_is_a_failure() -> None:
     rehearsal.start("t0")
     rehearsal.fails("t0", kind="lost")
     assert rehearsal.trial("t0").status is Status.ERROR
-
-
-def test_an_error_of_the_user_shrinks_nothing() -> None:
-    rehearsal = begun(4, max_failures=1)
-    rehearsal.suggest(workers(1, 4))
-    rehearsal.start("t0")
-    rehearsal.fails("t0")
-    launched(rehearsal.exits("t0"))
-    assert (cpus(rehearsal), rehearsal.trial("t0").failures) == (4, 1)
 
 
 def test_it_grows_with_a_checkpoint_once_the_lost_one_may_be_back() -> None:
@@ -113,19 +97,6 @@ def test_what_was_lost_goes_to_a_trial_that_waits_for_it_and_it_grows_when_that_
     assert Reply(trial_id="t0", attempt=2, verdict=Verdict.STOP) in rehearsal.report(
         "t0", checkpoint=True, has_room=True
     )
-
-
-def test_each_loss_takes_one_more_down_to_the_least() -> None:
-    rehearsal = begun(4)
-    rehearsal.suggest(workers(2, 4))
-    for left in (3, 2):
-        rehearsal.start("t0")
-        rehearsal.fails("t0", kind="preempted")
-        rehearsal.exits("t0")
-        assert cpus(rehearsal) == left
-    rehearsal.start("t0")
-    rehearsal.fails("t0", kind="lost")
-    assert rehearsal.trial("t0").status is Status.ERROR
 
 
 def test_a_restore_may_ask_for_another_number_of_workers() -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import msgpack
 import pytest
 
 from holdfast.experiment.start.extension import Changes, check_enough, extension_notice
-from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
 from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
-from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.resuming import has_work
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.config import CheckpointConfig, FailureConfig, ResumeType
+from holdfast.trial.config import ResumeType
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 
@@ -150,71 +147,6 @@ def test_a_notice_says_that_a_scheduler_still_has_its_say_and_a_new_space_needs_
 
 
 # -- settings that hold from the next start on ---------------------------------------------------
-
-
-def under_way(**spec: Any) -> Rehearsal:
-    """Two trials wait or run, one of them with two checkpoints; then all is killed."""
-    run = Rehearsal(capacity={"CPU": 4}, num_samples=2, **spec)
-    run.suggest()
-    run.start("t0")
-    for index in range(2):
-        run.report("t0", {"loss": 0.5}, checkpoint=True)
-        run.commit("t0", index)
-    if run.machine.asking:
-        run.suggest()
-    run.crash()
-    return run
-
-
-def test_another_limit_of_trials_at_once_holds_from_the_restore_on() -> None:
-    run = under_way(max_concurrent=1)
-    assert launches(run.resume()) == ["t0"]
-    run.crash()
-    effects = run.resume(changed={"max_concurrent": 2})
-    assert launches(effects) == ["t0"]
-    assert Suggest(index=1) in effects
-    run.suggest()
-    run.crash()
-    assert launches(run.resume(changed={"max_concurrent": 1})) == ["t0"]
-
-
-def test_more_attempts_are_there_for_what_fails_from_then_on() -> None:
-    run = under_way()
-    run.resume(changed={"failure": FailureConfig(max_failures=1)})
-    run.start("t0")
-    run.fails("t0")
-    run.exits("t0")
-    assert run.trial("t0").status is Status.STARTING
-    run.crash()
-
-
-def test_fewer_attempts_hold_for_what_fails_from_then_on() -> None:
-    run = under_way(failure=FailureConfig(max_failures=3))
-    run.resume(changed={"failure": FailureConfig(max_failures=0)})
-    run.start("t0")
-    run.fails("t0")
-    run.exits("t0")
-    assert run.trial("t0").status is Status.ERROR
-    run.crash()
-
-
-def test_fewer_checkpoints_are_kept_from_the_next_one_on() -> None:
-    run = under_way()
-    run.resume(changed={"checkpoint": CheckpointConfig(num_to_keep=1)})
-    assert [known.index for known in run.trial("t0").checkpoints] == [0, 1]
-    run.start("t0")
-    run.report("t0", {"loss": 0.5}, checkpoint=True)
-    run.commit("t0", 2)
-    assert [known.index for known in run.trial("t0").checkpoints] == [2]
-    run.crash()
-
-
-def test_the_change_is_in_snapshots() -> None:
-    run = ended()
-    run.resume(changed={**LONGER, "num_samples": 3, "timeout_s": 60.0, "stop_metrics": ("loss",)})
-    plain = msgpack.unpackb(msgpack.packb(snapshot(run.machine)), strict_map_key=False)
-    assert from_snapshot(plain).spec == run.machine.spec
-    run.crash()
 
 
 # -- what reports have to hold ------------------------------------------------------------------

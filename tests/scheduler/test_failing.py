@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.scheduler.codec import snapshot
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Preempt, Suggest, Wait
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Preempt, Wait
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.failing import wait_s
 from holdfast.scheduler.machine import from_snapshot
@@ -143,13 +143,6 @@ def test_a_retry_starts_only_when_its_wait_is_over() -> None:
     assert launched(run.waited("t0")) == ["t0"]
 
 
-def test_a_wait_that_ends_before_the_worker_is_gone_holds_nothing_up() -> None:
-    run = of(1, max_failures=1, retry_wait_s=8.0)
-    run.fails("t0")
-    assert run.waited("t0") == []
-    assert launched(run.exits("t0")) == ["t0"]
-
-
 def test_what_waits_leaves_its_place_to_others() -> None:
     run = Rehearsal(capacity={"CPU": 1}, failure=FailureConfig(max_failures=1, retry_wait_s=8.0))
     run.suggest()
@@ -193,14 +186,6 @@ def test_a_lost_checkpoint_is_waited_for_by_no_one() -> None:
     run = of(1, max_failures=0, retry_wait_s=8.0)
     assert waits(run.fails("t0", kind="checkpoint")) == []
     assert launched(run.exits("t0")) == ["t0"]
-
-
-def test_a_restore_does_not_wait_for_what_waited_before() -> None:
-    run = of(1, max_failures=1, retry_wait_s=8.0)
-    run.fails("t0")
-    run.exits("t0")
-    run.crash()
-    assert launched(run.resume()) == ["t0"]
 
 
 def test_a_wait_survives_a_snapshot() -> None:
@@ -318,86 +303,12 @@ def attempts(effects: list[Effect]) -> list[int]:
     return [effect.attempt for effect in effects if isinstance(effect, Launch)]
 
 
-def test_without_retries_a_failure_is_an_error() -> None:
-    run = of_one(0)
-    assert run.fails("t0") == []
-    assert run.exits("t0") == [Finish(reason="done")]
-    trial = run.trial("t0")
-    assert trial.status is Status.ERROR
-    assert trial.error is not None
-    assert trial.error.headline == "ValueError: oh no"
-    assert trial.failures == 1
-
-
-def test_a_trial_is_retried_as_often_as_it_may_be() -> None:
-    run = of_one(2)
-    for attempt in (2, 3):
-        assert run.fails("t0") == []
-        assert attempts(run.exits("t0")) == [attempt]
-        assert run.trial("t0").error is None
-        run.start("t0")
-    run.fails("t0")
-    assert run.exits("t0") == [Finish(reason="done")]
-    assert run.trial("t0").status is Status.ERROR
-    assert run.trial("t0").failures == 3
-
-
 def test_minus_one_means_without_end() -> None:
     run = of_one(-1)
     for attempt in range(2, 30):
         run.fails("t0")
         assert attempts(run.exits("t0")) == [attempt]
         run.start("t0")
-
-
-def test_a_retry_waits_until_the_failed_worker_is_gone() -> None:
-    run = of_one(1)
-    assert run.fails("t0") == []
-    assert run.trial("t0").status is Status.PENDING
-    assert attempts(run.exits("t0")) == [2]
-
-
-def test_a_retry_resumes_from_the_newest_checkpoint() -> None:
-    run = of_one(1)
-    run.report("t0", checkpoint=True)
-    run.report("t0", checkpoint=True)
-    run.report("t0")
-    run.fails("t0")
-    (launch,) = run.exits("t0")
-    assert isinstance(launch, Launch)
-    assert launch.checkpoint is not None
-    assert launch.checkpoint.index == 1
-    trial = run.trial("t0")
-    assert (trial.iteration, trial.resumed_from, trial.time_total_s) == (2, 2, 1.0)
-
-
-def test_a_retry_without_a_checkpoint_begins_again() -> None:
-    run = of_one(1)
-    run.report("t0")
-    run.fails("t0")
-    (launch,) = run.exits("t0")
-    assert isinstance(launch, Launch)
-    assert launch.checkpoint is None
-    assert (run.trial("t0").iteration, run.trial("t0").time_total_s) == (0, 0.0)
-
-
-def test_a_retry_waits_behind_those_that_wait_already() -> None:
-    run = Rehearsal(capacity={"CPU": 1}, resources=None, failure=FailureConfig(max_failures=1))
-    run.suggest()
-    run.suggest()
-    run.start("t0")
-    run.fails("t0")
-    launch = run.exits("t0")[0]
-    assert isinstance(launch, Launch)
-    assert launch.trial_id == "t1"
-    assert list(run.machine.placement.queue) == ["t0"]
-
-
-def test_a_trial_that_cannot_even_start_fails_too() -> None:
-    run = Rehearsal(capacity={"CPU": 1})
-    run.suggest()
-    run.fails("t0", kind="setup")
-    assert run.trial("t0").status is Status.ERROR
 
 
 def test_a_lost_worker_is_a_failure_that_names_the_process_and_the_cause() -> None:
@@ -418,21 +329,6 @@ def test_a_worker_that_is_lost_before_it_is_up_has_no_process_to_name() -> None:
     assert error is not None
     assert error.message == "the worker process could not be started: no memory"
     assert error.pid is None
-
-
-def test_a_lost_worker_counts_against_the_same_budget() -> None:
-    run = of_one(1)
-    assert attempts(run.exits("t0", "was killed")) == [2]
-    run.start("t0")
-    run.fails("t0")
-    assert run.trial("t0").status is Status.ERROR
-
-
-def test_a_worker_that_exits_after_it_failed_is_not_counted_twice() -> None:
-    run = of_one(5)
-    run.fails("t0")
-    run.exits("t0", "exited with status 1")
-    assert run.trial("t0").failures == 1
 
 
 def test_a_checkpoint_that_could_not_be_read_is_not_a_failure_of_the_trial() -> None:
@@ -493,13 +389,6 @@ def test_the_first_failure_is_the_one_that_is_reported() -> None:
     assert "trial t0 failed" in finish.message
 
 
-def test_without_fail_fast_the_others_continue() -> None:
-    run = two_running(False)
-    assert run.fails("t0") == []
-    assert run.exits("t0") == [Suggest(index=2)]
-    assert run.trial("t1").status is Status.RUNNING
-
-
 def test_an_error_while_a_trial_unwinds_changes_nothing_about_its_end() -> None:
     run = of_one(0, stop={"training_iteration": 1})
     run.report("t0")
@@ -514,11 +403,3 @@ def test_a_worker_that_dies_while_it_is_asked_to_stop_has_ended() -> None:
     run.report("t0")
     assert run.exits("t0", "was killed by signal 9 (SIGKILL)") == [Finish(reason="done")]
     assert run.trial("t0").status is Status.TERMINATED
-
-
-def test_ctrl_c_between_a_failure_and_the_workers_exit_leaves_the_retry_for_a_restore() -> None:
-    run = of_one(1)
-    run.fails("t0")
-    assert run.handle(EndOrdered(reason="interrupt")) == []
-    assert run.exits("t0") == [Finish(reason="interrupt")]
-    assert run.trial("t0").status is Status.PENDING

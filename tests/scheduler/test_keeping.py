@@ -74,11 +74,6 @@ def test_the_best_come_first_among_equals_the_newer_and_the_unscored_last() -> N
     assert indices(ranked(checkpoints, by_score(order="min"))) == [3, 0, 2, 4, 1]
 
 
-@pytest.mark.parametrize("keep", [None, 1, 2, 3])
-def test_nothing_goes_of_what_is_within_the_number(keep: int | None) -> None:
-    assert superseded(made(*range(keep or 5)), by_score(keep)) == []
-
-
 def test_an_uncommitted_one_is_neither_counted_nor_removed() -> None:
     assert superseded([*made(1, 2), *made(0, 0, 0, committed=False)], by_score(2)) == []
     assert superseded(made(1, 2, 3, committed=False), by_score(1)) == []
@@ -159,14 +154,6 @@ def test_a_reported_checkpoint_must_be_committed_before_the_report_is_answered()
     assert run.trial("t0").checkpoints[0].committed
 
 
-def test_all_are_kept_where_nothing_else_was_said() -> None:
-    assert keep_all(running(), [1, 2, 3, 4]) == [0, 1, 2, 3]
-
-
-def test_the_oldest_go_where_no_score_was_named() -> None:
-    assert keep_all(running(num_to_keep=2), [9, 1, 1]) == [1, 2]
-
-
 def test_what_goes_is_discarded_when_the_newer_one_is_committed_not_before() -> None:
     run = running(num_to_keep=1)
     run.report("t0", checkpoint=True)
@@ -227,23 +214,6 @@ def test_one_that_is_under_way_is_neither_counted_nor_discarded() -> None:
     assert kept(run) == [0, 1, 2]
 
 
-def test_commits_may_come_in_any_order() -> None:
-    run = running(num_to_keep=1)
-    for _ in range(3):
-        run.report("t0", checkpoint=True)
-    run.commit("t0", 2)
-    run.commit("t0", 0)
-    run.commit("t0", 1)
-    assert kept(run) == [2]
-
-
-def test_a_commit_of_one_that_is_gone_is_dropped() -> None:
-    run = running(num_to_keep=1)
-    keep_all(run, [1, 2])
-    assert run.commit("t0", 0) == []
-    assert kept(run) == [1]
-
-
 def test_a_lost_checkpoint_is_forgotten_and_the_one_before_it_resumed_from() -> None:
     run = running()
     keep_all(run, [1, 2])
@@ -254,32 +224,6 @@ def test_a_lost_checkpoint_is_forgotten_and_the_one_before_it_resumed_from() -> 
     (launch,) = [effect for effect in effects if isinstance(effect, Launch)]
     assert launch.checkpoint is not None
     assert launch.checkpoint.index == 0
-
-
-def test_the_name_of_a_lost_checkpoint_is_not_given_again() -> None:
-    run = running()
-    keep_all(run, [1, 2])
-    run.crash()
-    run.handle(CheckpointLost(trial_id="t0", index=1, reason="no such folder"))
-    run.resume()
-    run.start("t0")
-    run.report("t0", checkpoint=True)
-    assert kept(run) == [0, 2]
-
-
-def test_checkpoints_are_numbered_over_all_attempts() -> None:
-    run = Rehearsal(capacity={"CPU": 1}, failure=FailureConfig(max_failures=1))
-    run.suggest()
-    run.start("t0")
-    run.report("t0", checkpoint=True)
-    run.fails("t0")
-    run.exits("t0")
-    run.start("t0")
-    run.report("t0", checkpoint=True)
-    assert [(c.index, c.attempt, c.iteration) for c in run.trial("t0").checkpoints] == [
-        (0, 1, 1),
-        (1, 2, 2),
-    ]
 
 
 def test_scores_and_their_order_outlive_a_restore() -> None:

@@ -39,29 +39,6 @@ def test_a_bound_that_the_first_report_lacks_ends_the_run() -> None:
     assert "Did you mean 'accuracy'?" in finish.message
 
 
-@pytest.mark.parametrize(
-    ("bound", "metrics"),
-    [
-        ("accuracy", {"accuracy": 0.5}),
-        ("accuracy", {"accuracy": None}),
-        ("eval/accuracy", {"eval": {"accuracy": 0.5}}),
-        ("eval/accuracy", {"eval/accuracy": 0.5}),
-        *((name, {}) for name in ("training_iteration", "time_total_s", "timestamp", "done")),
-    ],
-)
-def test_a_bound_may_be_nested_or_counted_by_us(bound: str, metrics: dict[str, Any]) -> None:
-    run = running(stop={bound: 2e9})
-    assert goes_on(run.report("t0", metrics))
-    assert run.machine.expected.unseen == {}
-
-
-def test_once_a_report_had_the_bound_others_may_lack_it() -> None:
-    run = running(2, stop={"accuracy": 0.9})
-    run.report("t0", {"accuracy": 0.5})
-    assert goes_on(run.report("t0", {"loss": 1}))
-    assert goes_on(run.report("t1", {"loss": 1}))
-
-
 def test_a_goal_and_a_bound_that_are_wrong_are_reported_together() -> None:
     run = running(metric="f1", stop={"acc": 1})
     run.report("t0", {"loss": 1})
@@ -72,18 +49,6 @@ def test_a_goal_and_a_bound_that_are_wrong_are_reported_together() -> None:
 def test_bounds_may_be_let_pass() -> None:
     run = running(stop={"acc": 1}, strict_stop=False)
     assert goes_on(run.report("t0", {"loss": 1}))
-
-
-def test_which_bounds_were_seen_survives_a_snapshot() -> None:
-    run = running(stop={"acc": 1, "f1": 1}, strict_stop=True)
-    run.handle(EndOrdered(reason="interrupt"))
-    assert from_snapshot(snapshot(run.machine)).expected.unseen == run.machine.expected.unseen
-    assert len(run.machine.expected.unseen) == 2
-    run.exits("t0")
-    run.resume()
-    run.start("t0")
-    run.report("t0", {"acc": 0, "f1": 0})
-    assert from_snapshot(snapshot(run.machine)).expected.unseen == {}
 
 
 # -- what a restore may do about it -------------------------------------------------------------
@@ -211,10 +176,6 @@ def test_metrics_with_names_of_holdfast_are_reported_once_with_both_values() -> 
     assert "training_iteration=1, trial_id='t0'" in text
     for trial in ("t0", "t1"):
         assert warnings_in(run.report(trial, {"training_iteration": 7})) == []
-
-
-def test_a_metric_that_counts_as_we_do_is_not_a_mistake() -> None:
-    assert warnings_in(running().report("t0", {"training_iteration": 1})) == []
 
 
 @pytest.mark.parametrize("value", [[1, 2, 3], "0.5", None])

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.scheduler.codec import recalled, snapshot
 from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Preempt, Release
-from holdfast.scheduler.events import CheckpointLost, Raised, SearchEnded
+from holdfast.scheduler.events import CheckpointLost, Raised
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.placement import WaitsFor
 from holdfast.scheduler.placing import demand
@@ -57,35 +57,11 @@ def where(effects: list[Effect]) -> list[tuple[str, ...]]:
     ]
 
 
-def test_a_trial_waits_for_the_first_node() -> None:
-    run = begun()
-    assert launches(run.suggest()) == []
-    assert where(run.joins("a")) == [("a",)]
-
-
-def test_a_trial_goes_where_it_leaves_the_least_free() -> None:
-    run = begun("a", resources=None)
-    run.joins("b", {"CPU": 1})
-    assert where(run.suggest({"CPU": 1})) == [("b",)]
-    assert where(run.suggest({"CPU": 1})) == [("a",)]
-
-
 def test_a_trial_without_a_gpu_leaves_the_gpus_to_others() -> None:
     run = begun(resources=None)
     run.joins("gpus", {"CPU": 1, "GPU": 1})
     run.joins("cpus", {"CPU": 9})
     assert where(run.suggest({"CPU": 1})) == [("cpus",)]
-
-
-def test_gpus_are_those_of_the_node() -> None:
-    run = begun(resources=None)
-    run.joins("a", {"CPU": 2, "GPU": 2})
-    run.joins("b", {"CPU": 2, "GPU": 2})
-    half = PlacementGroupFactory([{"GPU": 1, "CPU": 1}] * 4)
-    (launch,) = launches(run.suggest(half))
-    places = [(place.node, place.gpus) for place in launch.allocation.places]
-    assert places == [("a", (0,)), ("a", (1,)), ("b", (0,)), ("b", (1,))]
-    assert launch.allocation.gpus == ()
 
 
 @pytest.mark.parametrize(
@@ -218,22 +194,6 @@ def test_an_idle_worker_is_not_used_again_when_its_node_goes() -> None:
     assert where(run.joins("b")) == []
 
 
-def test_an_idle_worker_serves_a_trial_where_it_is() -> None:
-    run = begun("a", "b", reuse_actors=True, resources=None)
-    run.suggest(workers(2, "SPREAD"))
-    run.start("t0")
-    run.returns("t0")
-    (launch,) = launches(run.suggest(workers(2, "STRICT_SPREAD")))
-    assert (launch.reuse, [place.node for place in launch.allocation.places]) == (
-        "t0",
-        ["a", "a", "b"],
-    )
-    run.start("t1")
-    run.returns("t1")
-    (launch,) = launches([*run.suggest(workers(2, "STRICT_PACK")), *run.exits("t1")])
-    assert launch.reuse is None
-
-
 def test_an_elastic_trial_continues_with_the_workers_that_are_left() -> None:
     run = begun("a", "b", "c", failure=FailureConfig(max_failures=0))
     elastic = workers(6, least=2)
@@ -326,16 +286,6 @@ def test_a_trial_that_waits_in_the_queue_waits_for_the_answer_when_the_node_leav
     assert run.machine.placement.waits == {"t0": WaitsFor.CHECKPOINT}
     run.commit("t0", 0)
     assert list(run.machine.placement.queue) == ["t0"]
-
-
-def test_a_committed_checkpoint_needs_no_answer() -> None:
-    run = begun("a", "b", failure=FailureConfig(max_failures=1))
-    run.suggest()
-    run.start("t0")
-    run.report("t0", checkpoint=True)
-    run.commit("t0", 0)
-    run.leaves("a")
-    assert where(run.exits("t0", "was lost with node a")) == [("b",)]
 
 
 def test_a_trial_returns_to_the_node_that_has_its_checkpoint() -> None:
@@ -484,16 +434,6 @@ def test_a_clone_waits_for_the_answer_about_the_checkpoint_that_it_begins_with()
 def test_a_request_for_nothing_goes_to_the_least_used_node() -> None:
     run = begun("a", "b", resources=None)
     assert [where(run.suggest({"CPU": 0})) for _ in range(3)] == [[("a",)], [("b",)], [("a",)]]
-
-
-def test_a_run_ends_when_its_nodes_have_left_and_nothing_is_left_to_do() -> None:
-    run = begun("a")
-    run.suggest()
-    run.start("t0")
-    run.handle(SearchEnded())
-    run.returns("t0")
-    run.leaves("a")
-    assert [type(effect) for effect in run.exits("t0")] == [Finish]
 
 
 def eventful() -> Rehearsal:

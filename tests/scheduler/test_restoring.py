@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Suggest
-from holdfast.scheduler.events import EndOrdered, SearchEnded
+from holdfast.scheduler.effects import Commit, Effect, Finish, Launch
 from holdfast.testing.rehearsal import Rehearsal, next_checkpoint
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.events import Saved
@@ -59,35 +58,6 @@ def test_a_resumed_trial_begins_at_its_newest_checkpoint_with_a_new_attempt() ->
     assert launch.checkpoint is not None
     assert launch.checkpoint.iteration == 1
     assert run.trial("t2").resumed_from == 1
-
-
-def test_a_commit_that_was_cut_off_is_asked_for_again() -> None:
-    run = crashed()
-    asked = [effect for effect in run.resume() if isinstance(effect, Commit)]
-    assert [effect.trial_id for effect in asked] == ["t2"]
-
-
-def test_a_suggestion_that_was_cut_off_is_asked_for_again() -> None:
-    run = Rehearsal()
-    run.crash()
-    assert run.resume() == [Suggest(index=0)]
-
-
-def test_a_search_that_had_ended_is_not_asked_again() -> None:
-    run = Rehearsal(capacity={"CPU": 2})
-    run.suggest()
-    run.handle(SearchEnded())
-    run.crash()
-    assert launches(run.resume()) == ["t0"]
-    run.start("t0")
-    assert run.ends("t0") == [Finish(reason="done")]
-
-
-def test_a_finished_experiment_finishes_again_at_once() -> None:
-    run = Rehearsal()
-    run.handle(SearchEnded())
-    run.crash()
-    assert run.resume() == [Finish(reason="done")]
 
 
 @pytest.mark.parametrize(
@@ -162,40 +132,6 @@ def test_a_retry_that_waited_has_kept_its_failures() -> None:
     assert run.trial("t0").status is Status.ERROR
 
 
-def test_a_trial_that_was_stopping_has_ended() -> None:
-    run = Rehearsal(capacity={"CPU": 1}, stop={"training_iteration": 1})
-    run.suggest()
-    run.start("t0")
-    run.report("t0", checkpoint=True)
-    run.crash()
-    effects = run.resume()
-    assert run.trial("t0").status is Status.TERMINATED
-    assert launches(effects) == []
-    assert effects[-1] == Suggest(index=1)
-
-
-def test_an_interrupted_run_continues() -> None:
-    run = Rehearsal(capacity={"CPU": 1})
-    run.suggest()
-    run.start("t0")
-    run.handle(EndOrdered(reason="interrupt"))
-    run.exits("t0")
-    run.crash()
-    assert run.machine.ending is not None
-    assert launches(run.resume()) == ["t0"]
-    assert launched_again(run)
-
-
-def launched_again(run: Rehearsal) -> bool:
-    return run.machine.ending is None and not run.machine.finished
-
-
-def test_what_a_lost_incarnation_held_is_free_again() -> None:
-    run = crashed()
-    run.resume(capacity={"CPU": 3})
-    assert run.machine.placement.capacity.free == {"CPU": 1}
-
-
 def test_a_smaller_machine_that_can_never_run_a_trial_ends_the_run_and_says_so() -> None:
     run = Rehearsal(capacity={"CPU": 8}, resources=None)
     run.suggest({"CPU": 4})
@@ -206,14 +142,6 @@ def test_a_smaller_machine_that_can_never_run_a_trial_ends_the_run_and_says_so()
     assert isinstance(finish, Finish)
     assert finish.reason == "abort"
     assert "t0 requests {'CPU': 4}, but this machine has {'CPU': 2}" in finish.message
-
-
-def test_the_epoch_counts_incarnations() -> None:
-    run = crashed()
-    run.resume()
-    run.crash()
-    run.resume()
-    assert run.machine.epoch == 3
 
 
 def test_a_checkpoint_that_is_found_again_is_where_the_attempt_begins() -> None:

@@ -8,7 +8,6 @@ from typing import Any, get_args
 import pytest
 
 from holdfast.scheduler.effects import (
-    AskStopper,
     Commit,
     Effect,
     Finish,
@@ -35,7 +34,6 @@ from holdfast.testing.rehearsal import Rehearsal, failure, trial_spec
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import InvalidTransition
 from holdfast.trial.events import Returned, Started
-from holdfast.trial.resources import Allocation, PlacementGroupFactory
 from holdfast.trial.trial import Status
 
 WORKERS = 16
@@ -148,13 +146,6 @@ def test_each_number_is_asked_for_once() -> None:
     assert study.asked == list(range(40))
 
 
-def test_a_fast_search_is_not_asked_ahead() -> None:
-    run = Rehearsal(capacity={"CPU": 2.0}, num_samples=9)
-    for index in range(2):
-        effects = run.handle(Suggested(spec=trial_spec(index), look_ahead=1.0))
-    assert [effect for effect in effects if isinstance(effect, Suggest)] == []
-
-
 @pytest.mark.parametrize("share", [0.25, 1.0])
 def test_a_restore_gives_what_was_suggested_ahead_once_and_asks_for_nothing_again(
     share: float,
@@ -216,12 +207,6 @@ def test_people_see_how_many_workers_wait_for_the_search_and_how_long_it_takes()
     assert search_text(run.machine, run.now) == ""
 
 
-def test_no_more_workers_wait_than_there_are_trials_to_come() -> None:
-    study = Study(10, lasts_s=60, look_ahead=0.0)
-    study.play(until_s=4)
-    assert lacking(study.run.machine) == 2
-
-
 def running(count: int = 1, **spec: Any) -> Rehearsal:
     run = Rehearsal(capacity={"CPU": float(count)}, **spec)
     for index in range(count):
@@ -278,59 +263,7 @@ def test_a_trial_that_reports_done_is_done() -> None:
     assert running().report("t0", {"done": "yes"}) == [reply(Verdict.CONTINUE)]
 
 
-def test_a_trial_that_continues_to_report_is_reported_again() -> None:
-    run = running(stop={"training_iteration": 1})
-    run.report("t0")
-    assert run.report("t0") == [reply(Verdict.STOP)]
-    assert run.trial("t0").iteration == 2
-
-
-def test_a_stopped_trial_ends_when_it_returns() -> None:
-    run = running(stop={"training_iteration": 1})
-    run.report("t0")
-    run.returns("t0")
-    assert run.trial("t0").status is Status.TERMINATED
-    assert run.exits("t0") == [Suggest(index=1)]
-
-
 # -- the user's stop function -------------------------------------------------------------------
-
-
-def test_a_report_is_answered_once_the_stop_function_has_seen_it() -> None:
-    run = running(has_stopper=True)
-    assert run.report("t0") == [AskStopper(trial_id="t0", attempt=1, iteration=1)]
-    assert run.answer("t0") == [reply(Verdict.CONTINUE)]
-    run.report("t0")
-    assert run.answer("t0", stop=True) == [reply(Verdict.STOP)]
-
-
-def test_bounds_count_in_addition_to_a_stop_function() -> None:
-    run = running(has_stopper=True, stop={"training_iteration": 1})
-    run.report("t0")
-    assert run.answer("t0") == [reply(Verdict.STOP)]
-
-
-def test_a_stop_function_may_end_the_whole_run() -> None:
-    run = running(2, has_stopper=True)
-    run.report("t0")
-    effects = run.answer("t0", stop_all=True)
-    assert effects == [
-        Halt(trial_id="t0", attempt=1),
-        Halt(trial_id="t1", attempt=1),
-        reply(Verdict.STOP),
-    ]
-    run.ends("t0")
-    (finish,) = run.ends("t1")
-    assert isinstance(finish, Finish)
-    assert finish.reason == "stopper"
-
-
-def test_an_error_in_the_stop_function_fails_the_trial_that_reported() -> None:
-    run = running(has_stopper=True)
-    run.report("t0")
-    assert run.answer("t0", failed=failure("stopper")) == [reply(Verdict.STOP)]
-    assert run.trial("t0").status is Status.ERROR
-    assert run.trial("t0").error == failure("stopper")
 
 
 def test_an_error_in_the_stop_function_of_a_trial_that_is_stopping_changes_nothing() -> None:
@@ -343,16 +276,6 @@ def test_an_error_in_the_stop_function_of_a_trial_that_is_stopping_changes_nothi
     assert run.trial("t1").status is Status.TERMINATED
 
 
-def test_a_trial_whose_stop_function_failed_is_retried() -> None:
-    run = running(has_stopper=True, failure=FailureConfig(max_failures=1))
-    run.report("t0")
-    run.answer("t0", failed=failure("stopper"))
-    run.returns("t0")
-    run.exits("t0")
-    assert run.trial("t0").status is Status.STARTING
-    assert run.trial("t0").attempt == 2
-
-
 def test_an_answer_about_a_worker_that_is_gone_is_dropped() -> None:
     run = running(has_stopper=True)
     run.report("t0")
@@ -362,16 +285,6 @@ def test_an_answer_about_a_worker_that_is_gone_is_dropped() -> None:
 
 
 # -- the end of the run -------------------------------------------------------------------------
-
-
-def test_a_spent_budget_ends_trials_well() -> None:
-    run = running(2)
-    order = EndOrdered(reason="budget", message="spent")
-    assert run.handle(order) == [Halt(trial_id="t0", attempt=1), Halt(trial_id="t1", attempt=1)]
-    run.returns("t0")
-    run.exits("t0")
-    assert run.ends("t1") == [Finish(reason="budget", message="spent")]
-    assert {trial.status for trial in run.machine.trials.values()} == {Status.TERMINATED}
 
 
 def test_a_spent_budget_ends_a_trial_that_waits_for_its_retry() -> None:
@@ -393,50 +306,11 @@ def test_what_never_began_is_left_for_a_restore_with_a_larger_budget() -> None:
     assert run.trial("t1").status is Status.PENDING
 
 
-def test_nothing_new_starts_once_the_end_is_ordered() -> None:
-    run = running()
-    run.ends("t0")
-    assert run.handle(EndOrdered(reason="budget")) == [Finish(reason="budget")]
-    assert run.suggest() == []
-    assert run.trial("t1").status is Status.PENDING
-
-
-def test_an_interrupt_leaves_trials_to_be_resumed() -> None:
-    run = running()
-    run.report("t0", checkpoint=True)
-    assert run.handle(EndOrdered(reason="interrupt", message="Ctrl-C")) == [
-        Halt(trial_id="t0", attempt=1)
-    ]
-    assert run.returns("t0") == []
-    assert run.exits("t0") == [Finish(reason="interrupt", message="Ctrl-C")]
-    assert run.trial("t0").status is Status.PENDING
-
-
 def test_a_report_that_crosses_an_interrupt_is_neither_kept_nor_answered() -> None:
     run = running()
     run.handle(EndOrdered(reason="interrupt"))
     assert run.report("t0") == []
     assert run.trial("t0").iteration == 0
-
-
-def test_an_interrupt_stops_what_was_starting() -> None:
-    run = Rehearsal(capacity={"CPU": 1})
-    run.suggest()
-    assert run.handle(EndOrdered(reason="interrupt")) == [Halt(trial_id="t0", attempt=1)]
-    assert run.start("t0") == []
-    assert run.exits("t0") == [Finish(reason="interrupt")]
-
-
-def test_an_interrupt_does_not_take_back_a_stop_that_was_decided() -> None:
-    run = running(stop={"training_iteration": 1})
-    run.report("t0")
-    assert run.handle(EndOrdered(reason="interrupt")) == []
-    assert run.trial("t0").status is Status.STOPPING
-    run.save("t0")
-    run.returns("t0")
-    run.exits("t0")
-    assert run.trial("t0").status is Status.TERMINATED
-    assert len(run.trial("t0").checkpoints) == 1
 
 
 def test_an_interrupt_may_follow_a_budget_but_not_the_other_way_round() -> None:
@@ -445,14 +319,6 @@ def test_an_interrupt_may_follow_a_budget_but_not_the_other_way_round() -> None:
     run.handle(EndOrdered(reason="interrupt"))
     run.handle(EndOrdered(reason="budget"))
     assert run.exits("t0") == [Finish(reason="interrupt")]
-
-
-def test_a_checkpoint_made_while_stopping_is_committed() -> None:
-    run = running(stop={"training_iteration": 1})
-    run.report("t0")
-    (commit,) = run.save("t0")
-    assert isinstance(commit, Commit)
-    assert commit.checkpoint.iteration == 1
 
 
 def test_a_worker_that_is_to_save_at_its_end_is_halted_after_its_step() -> None:
@@ -468,11 +334,6 @@ def test_a_worker_that_is_to_save_at_its_end_is_halted_after_its_step() -> None:
     assert run.ends("t0") == [Finish(reason="budget")]
 
 
-def test_an_interrupt_waits_for_no_step() -> None:
-    run = running(checkpoint=CheckpointConfig(checkpoint_at_end=True))
-    assert run.handle(EndOrdered(reason="interrupt")) == [Halt(trial_id="t0", attempt=1)]
-
-
 def test_a_stop_that_comes_while_a_worker_starts_reaches_it() -> None:
     run = Rehearsal(capacity={"CPU": 1})
     run.suggest()
@@ -483,100 +344,8 @@ def test_a_stop_that_comes_while_a_worker_starts_reaches_it() -> None:
     assert run.ends("t0") == [Finish(reason="budget")]
 
 
-def launched(effects: list[Effect]) -> list[str]:
-    return [effect.trial_id for effect in effects if isinstance(effect, Launch)]
-
-
-def one_cpu(trial_id: str, attempt: int = 1) -> Launch:
-    return Launch(
-        trial_id=trial_id,
-        attempt=attempt,
-        allocation=Allocation(amounts={"CPU": 1}),
-        checkpoint=None,
-    )
-
-
 def go_on(trial_id: str) -> Reply:
     return Reply(trial_id=trial_id, attempt=1, verdict=Verdict.CONTINUE)
-
-
-def test_a_run_of_one_trial_from_its_beginning_to_its_end() -> None:
-    run = Rehearsal(capacity={"CPU": 1})
-    assert run.began == [Suggest(index=0)]
-    assert run.suggest() == [one_cpu("t0")]
-    assert run.start("t0") == []
-    assert run.report("t0", {"loss": 1.0}) == [go_on("t0")]
-    assert run.returns("t0") == []
-    assert run.exits("t0") == [Suggest(index=1)]
-    assert run.handle(SearchEnded()) == [Finish(reason="done")]
-    assert run.trial("t0").status is Status.TERMINATED
-    assert run.trial("t0").iteration == 1
-
-
-def test_trials_start_in_the_order_in_which_they_were_suggested() -> None:
-    run = Rehearsal(capacity={"CPU": 2})
-    assert run.suggest() == [one_cpu("t0"), Suggest(index=1)]
-    assert run.suggest() == [one_cpu("t1")]
-    run.start("t0", "t1")
-    assert run.ends("t1") == [Suggest(index=2)]
-    assert run.suggest() == [one_cpu("t2")]
-
-
-def test_the_search_is_asked_only_while_there_is_room_and_one_question_at_a_time() -> None:
-    run = Rehearsal(capacity={"CPU": 3})
-    questions = [run.began, run.suggest(), run.suggest(), run.suggest()]
-    assert [effects.count(Suggest(index=i)) for i, effects in enumerate(questions)] == [1, 1, 1, 0]
-
-
-def test_a_trial_waits_until_a_worker_is_gone_not_only_done() -> None:
-    run = Rehearsal(capacity={"CPU": 1})
-    run.suggest()
-    run.start("t0")
-    assert run.returns("t0") == []
-    assert run.exits("t0") == [Suggest(index=1)]
-
-
-def test_the_first_that_waits_keeps_those_behind_it_waiting() -> None:
-    run = Rehearsal(capacity={"CPU": 4}, resources=None)
-    run.suggest({"CPU": 3})
-    assert launched(run.suggest({"CPU": 2})) == []
-    run.start("t0")
-    assert run.report("t0") == [go_on("t0")]
-    assert launched(run.ends("t0")) == ["t1"]
-
-
-def test_no_more_trials_run_than_max_concurrent_allows() -> None:
-    run = Rehearsal(capacity={"CPU": 8}, max_concurrent=2)
-    run.suggest()
-    assert run.suggest() == [one_cpu("t1")]
-    run.start("t0", "t1")
-    run.returns("t0")
-    assert run.exits("t0") == [Suggest(index=2)]
-
-
-def test_four_trials_share_one_gpu_in_quarters_and_the_fifth_waits() -> None:
-    quarter = PlacementGroupFactory([{"GPU": 0.25}])
-    run = Rehearsal(capacity={"CPU": 8, "GPU": 2}, resources=quarter)
-    launches = [run.suggest(quarter)[0] for _ in range(5)]
-    gpus = [effect.allocation.gpus for effect in launches if isinstance(effect, Launch)]
-    assert gpus == [(0,), (0,), (0,), (0,), (1,)]
-
-
-def test_a_trial_of_two_gpus_gets_whole_ones() -> None:
-    run = Rehearsal(capacity={"GPU": 3}, resources=None)
-    run.suggest({"GPU": 0.5})
-    (launch, *_) = run.suggest({"GPU": 2})
-    assert isinstance(launch, Launch)
-    assert launch.allocation == Allocation(amounts={"GPU": 2}, gpus=(1, 2))
-    assert launched(run.suggest({"GPU": 1})) == []
-
-
-def test_custom_resources_are_counted() -> None:
-    run = Rehearsal(capacity={"CPU": 8, "licence": 1}, resources=None)
-    assert launched(run.suggest({"licence": 1})) == ["t0"]
-    assert launched(run.suggest({"licence": 1})) == []
-    run.start("t0")
-    assert launched(run.ends("t0")) == ["t1"]
 
 
 def test_a_request_that_can_never_be_met_ends_the_run_and_names_it() -> None:
@@ -587,28 +356,6 @@ def test_a_request_that_can_never_be_met_ends_the_run_and_names_it() -> None:
     assert "t0" in finish.message
     assert "{'CPU': 3}" in finish.message
     assert "{'CPU': 2}" in finish.message
-
-
-def test_an_impossible_request_lets_running_trials_be_resumed_later() -> None:
-    run = Rehearsal(capacity={"CPU": 2}, resources=None)
-    run.suggest()
-    run.start("t0")
-    run.suggest({"CPU": 3})
-    assert run.trial("t0").status is Status.PENDING
-    assert [type(effect) for effect in run.ends("t0")] == [Finish]
-
-
-def test_a_search_that_ends_before_the_last_trial_lets_it_finish() -> None:
-    run = Rehearsal()
-    run.suggest()
-    assert run.handle(SearchEnded()) == []
-    run.start("t0")
-    assert run.ends("t0") == [Finish(reason="done")]
-
-
-def test_a_search_without_any_trial_ends_the_run() -> None:
-    run = Rehearsal()
-    assert run.handle(SearchEnded()) == [Finish(reason="done")]
 
 
 def test_a_run_that_is_finished_does_nothing_more() -> None:
@@ -678,14 +425,6 @@ def test_a_metric_that_is_missing_may_be_let_pass() -> None:
     run = Rehearsal(metric="accuracy", strict_metric=False)
     run.suggest()
     run.start("t0")
-    assert run.report("t0", {"loss": 1.0})[-1] == go_on("t0")
-
-
-def test_later_reports_may_lack_the_metric() -> None:
-    run = Rehearsal(metric="accuracy")
-    run.suggest()
-    run.start("t0")
-    run.report("t0", {"accuracy": 1.0})
     assert run.report("t0", {"loss": 1.0})[-1] == go_on("t0")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.experiment.records.journal import pack, unpack
 from holdfast.scheduler.codec import Record, recalled, snapshot
-from holdfast.scheduler.events import Recalled, Resumed, SearchEnded, Suggested
+from holdfast.scheduler.events import Recalled, Resumed, Suggested
 from holdfast.scheduler.kept import NOT_KEPT
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.policy import TrialScheduler
@@ -51,16 +51,6 @@ def under_way(policy: TrialScheduler | None = None) -> Rehearsal:
 def anew(machine: Machine) -> Record:
     """In the form read from the disk."""
     return unpack(pack(recalled(machine), 5.0))
-
-
-def test_it_is_what_the_snapshot_was() -> None:
-    run = under_way()
-    machine = Machine()
-    trials = machine.trials
-    machine.replay(anew(run.machine).event, now=5.0)
-    assert snapshot(machine) == snapshot(run.machine)
-    assert machine.trials is trials
-    assert machine.handle(SearchEnded(), now=9.0) == run.machine.handle(SearchEnded(), now=9.0)
 
 
 @pytest.mark.parametrize("name", POLICIES)

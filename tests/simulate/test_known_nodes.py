@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import tune
 from holdfast.experiment.records.journal import unpack
-from holdfast.scheduler.events import CheckpointLost, Event, Exited, NodeJoined, NodeLeft
+from holdfast.scheduler.events import CheckpointLost, Event, NodeJoined, NodeLeft
 from holdfast.simulate import Faults, simulate
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import STRATEGIES, PlacementGroupFactory
@@ -120,18 +119,6 @@ def test_a_node_that_is_back_has_another_name() -> None:
     assert "node-0-2" in names
     assert len(set(names)) == len(names)
     assert found.failures["node"] == len(kept.of(NodeLeft))
-
-
-def test_a_node_leaves_before_its_workers_end() -> None:
-    kept = Kept()
-    study(nodes=2, faults=LOSSES, checkpoint_every=1, trace=kept)
-    ends = [type(event).__name__ for event in kept.of(NodeLeft, Exited) if _is_loss(event)]
-    assert ends[0] == "NodeLeft"
-    assert Counter(ends)["Exited"] > 2
-
-
-def _is_loss(event: Event) -> bool:
-    return isinstance(event, NodeLeft) or "was lost with" in getattr(event, "cause", "")
 
 
 def test_a_checkpoint_is_lost_with_its_node_unless_it_was_in_storage() -> None:

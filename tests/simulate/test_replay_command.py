@@ -58,10 +58,3 @@ def test_what_it_cannot_do_is_reported(
     assert told in capsys.readouterr().err
     assert main(["replay", str(run), *words, "--json"]) == 2
     assert told in json.loads(capsys.readouterr().out)["error"]
-
-
-def test_where_there_is_no_run_it_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay", str(tmp_path)]) == 2
-    assert "there is no experiment at" in capsys.readouterr().err

@@ -41,14 +41,6 @@ def test_an_option_of_a_wrong_type_is_refused(options: dict[str, Any], told: str
         checked_options(options)
 
 
-def test_options_of_a_run_and_those_of_other_versions_are_taken() -> None:
-    options = {"tags": {"data": "v3"}, "verbose": None, "of a later version": {"a": 1}}
-    assert checked_options(options) == options
-    as_given = {"chdir_to_trial_dir": 1}  # TuneConfig takes it, as it takes reuse_actors=1
-    assert checked_options(as_given) == as_given
-    assert checked_options({}) == {}
-
-
 def test_two_workers_ask_for_two_cpus_and_the_coordinator_for_none() -> None:
     factory = ScalingConfig(num_workers=2).as_placement_group_factory()
     assert [dict(bundle) for bundle in factory.bundles] == [{}, {"CPU": 1}, {"CPU": 1}]
@@ -257,17 +249,6 @@ def test_a_time_budget_may_be_seconds_or_a_timedelta(given: Any, seconds: float 
     assert TuneConfig(time_budget_s=given).budget_seconds == seconds
 
 
-def test_a_script_may_assign_to_the_fields_of_a_config_and_to_nothing_else() -> None:
-    config = RunConfig(name="before")
-    config.name = "after"
-    config.checkpoint_config.num_to_keep = 3
-    assert config == RunConfig(name="after", checkpoint_config=CheckpointConfig(num_to_keep=3))
-    with pytest.raises(AttributeError, match="RunConfig has no field 'storage_pth': did you mean"):
-        config.storage_pth = "results"  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError, match=r"no field 'x'\. It has max_failures, fail_fast"):
-        FailureConfig().x = 3  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(
     ("config", "field", "value", "message"),
     [
@@ -286,15 +267,6 @@ def test_an_assigned_value_is_checked_when_it_is_used(
         checked(config)
 
 
-def test_a_value_assigned_in_a_config_within_is_checked_too() -> None:
-    config = RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=2))
-    used = checked(config)
-    config.checkpoint_config.num_to_keep = 0
-    assert used.checkpoint_config.num_to_keep == 2  # the copy is not changed
-    with pytest.raises(InvalidConfig, match="num_to_keep must be a positive whole number"):
-        checked(config)
-
-
 def test_a_bad_setting_is_a_tune_error_and_a_value_error() -> None:
     assert issubclass(InvalidConfig, TuneError)
     assert issubclass(InvalidConfig, ValueError)
@@ -306,8 +278,3 @@ def test_local_dir_is_the_older_name_of_storage_path(caplog: pytest.LogCaptureFi
     assert [one.message for one in caplog.records] == [
         "local_dir is the older name of storage_path: results are kept in /somewhere"
     ]
-
-
-@pytest.mark.parametrize("syncer", [None, "auto"])
-def test_there_is_no_syncer_to_choose(syncer: str | None) -> None:
-    assert SyncConfig(syncer=syncer) == SyncConfig()

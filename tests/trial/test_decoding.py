@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.schema import (
     DEEPEST,
     Count,
@@ -23,7 +22,6 @@ from holdfast.schema import (
     check_plain,
     decode,
 )
-from holdfast.trial.errors import InvalidMetrics
 
 
 class Colour(StrEnum):
@@ -146,13 +144,3 @@ def test_whatever_comes_it_is_an_outer_or_one_line(plain: dict[str, Any]) -> Non
 
 def test_nesting_up_to_the_limit_is_taken() -> None:
     assert check_plain(nested(DEEPEST), "it") == nested(DEEPEST)
-
-
-def test_what_can_be_reported_can_be_read_and_no_more() -> None:
-    deep: Any = 1
-    for _ in range(DEEPEST - 1):
-        deep = {"x": deep}
-    written = plain_metrics({"x": deep})
-    assert decode(Outer, {"name": "x", "metrics": written}) == Outer(name="x", metrics=written)
-    with pytest.raises(InvalidMetrics, match="nested more than 100 levels"):
-        plain_metrics({"x": {"x": deep}})

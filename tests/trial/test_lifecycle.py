@@ -12,21 +12,16 @@ from holdfast.trial.errors import InvalidTransition
 from holdfast.trial.events import (
     Committed,
     Dropped,
-    Errored,
     HoldEnded,
-    Interrupted,
     Launched,
     Reopened,
-    Reported,
     Retried,
-    Saved,
-    Started,
     TrialEvent,
 )
 from holdfast.trial.lifecycle import TABLE, advance
-from holdfast.trial.trial import Place, Status, Trial
+from holdfast.trial.trial import Status, Trial
 from tests.rig.lifecycle_page import page
-from tests.rig.scheduler.samples import CHECKPOINT, REPORTED, STARTED, TRIAL_EVENTS, trial_in
+from tests.rig.scheduler.samples import CHECKPOINT, REPORTED, TRIAL_EVENTS, trial_in
 
 IMPOSSIBLE = [
     pytest.param(status, event, id=f"{status} {type(event).__name__}")
@@ -65,59 +60,10 @@ def test_every_kind_of_event_has_a_row() -> None:
     assert {kind for _, kind in TABLE} == set(get_args(TrialEvent))
 
 
-def test_what_has_ended_is_left_only_by_reopening_it() -> None:
-    left = {
-        kind
-        for (status, kind), row in TABLE.items()
-        for event in TRIAL_EVENTS
-        if type(event) is kind
-        and status.is_final
-        and row(trial_in(status), event).status is not status
-    }
-    assert left == {Reopened}
-
-
-def test_only_a_launch_gives_a_worker() -> None:
-    gained = {
-        kind
-        for (status, kind), row in TABLE.items()
-        for event in TRIAL_EVENTS
-        if type(event) is kind
-        and not status.has_worker
-        and row(trial_in(status), event).status.has_worker
-    }
-    assert gained == {Launched}
-
-
-def test_a_launch_begins_at_the_newest_checkpoint() -> None:
-    trial = advance(trial_in(Status.PENDING), Launched(trial_id="t0"))
-    assert (trial.status, trial.attempt) == (Status.STARTING, 3)
-    assert (trial.iteration, trial.resumed_from) == (4, 4)
-    assert (trial.time_total_s, trial.time_at_start_s) == (2.0, 2.0)
-    assert (trial.error, trial.place) == (None, Place())
-
-
-def test_a_launch_from_an_older_checkpoint_has_the_time_of_that_one() -> None:
-    trial = advance(trial_in(Status.PENDING), Dropped(trial_id="t0", index=1))
-    trial = advance(trial, Launched(trial_id="t0"))
-    assert (trial.iteration, trial.time_total_s, trial.time_at_start_s) == (2, 1.0, 1.0)
-
-
 def test_a_launch_without_a_checkpoint_begins_at_nothing() -> None:
     fresh = Trial(spec=trial_in(Status.PENDING).spec, time_total_s=9.0)
     trial = advance(fresh, Launched(trial_id="t0"))
     assert (trial.iteration, trial.resumed_from, trial.time_total_s) == (0, 0, 0.0)
-
-
-def test_a_start_tells_where_the_attempt_runs() -> None:
-    trial = advance(trial_in(Status.STARTING), STARTED)
-    assert trial.status is Status.RUNNING
-    assert trial.place == Place(pid=41, hostname="host", node_ip="127.0.0.1")
-
-
-def test_a_start_that_comes_too_late_is_known_but_does_not_run() -> None:
-    trial = advance(trial_in(Status.STOPPING), STARTED)
-    assert (trial.status, trial.place.pid) == (Status.STOPPING, 41)
 
 
 @pytest.mark.parametrize("status", [Status.RUNNING, Status.STOPPING])
@@ -131,51 +77,12 @@ def test_a_report_is_the_trials_newest_row(status: Status) -> None:
     assert trial.next_checkpoint == 3
 
 
-def test_a_report_without_a_checkpoint_keeps_those_that_there_are() -> None:
-    event = Reported(
-        trial_id="t0",
-        attempt=2,
-        iteration=7,
-        metrics={},
-        timestamp=1.0,
-        time_this_iter_s=1.0,
-        time_total_s=4.0,
-    )
-    trial = advance(trial_in(Status.RUNNING), event)
-    assert len(trial.checkpoints) == trial.next_checkpoint == 2
-
-
-def test_a_checkpoint_without_a_report_leaves_the_row() -> None:
-    event = Saved(trial_id="t0", attempt=2, checkpoint=CHECKPOINT)
-    trial = advance(trial_in(Status.STOPPING), event)
-    assert (trial.row, trial.iteration) == ({"loss": 0.5}, 6)
-    assert trial.newest_checkpoint == CHECKPOINT
-
-
 def test_a_retry_counts_unless_it_was_no_fault_of_the_trial() -> None:
     counted = Retried(trial_id="t0", failure=failure())
     free = Retried(trial_id="t0", failure=failure(), budget=None)
     assert advance(trial_in(Status.RUNNING), counted).failures == 2
     assert advance(trial_in(Status.RUNNING), free).failures == 1
     assert advance(trial_in(Status.RUNNING), free).status is Status.PENDING
-
-
-def test_an_error_is_kept_with_the_trial() -> None:
-    trial = advance(trial_in(Status.RUNNING), Errored(trial_id="t0", failure=failure()))
-    assert (trial.status, trial.error, trial.failures) == (Status.ERROR, failure(), 2)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (Status.STARTING, Status.PENDING),
-        (Status.RUNNING, Status.PENDING),
-        (Status.STOPPING, Status.TERMINATED),
-    ],
-)
-def test_an_interrupt_leaves_what_would_have_continued(before: Status, after: Status) -> None:
-    trial = advance(trial_in(before), Interrupted(trial_id="t0"))
-    assert (trial.status, trial.failures) == (after, 1)
 
 
 def test_a_trial_that_is_reopened_has_its_whole_budget_again() -> None:
@@ -196,18 +103,6 @@ def test_a_checkpoint_is_committed_or_dropped_whatever_the_trial_does(status: St
     assert trial.status is status
 
 
-def test_an_unfit_worker_may_be_replaced_while_the_trial_runs() -> None:
-    other = Started(trial_id="t0", attempt=2, pid=42, hostname="host", node_ip="127.0.0.1")
-    assert advance(trial_in(Status.RUNNING), other).place.pid == 42
-
-
 def test_the_page_in_the_docs_says_what_the_table_says() -> None:
     path = Path(__file__).parents[2] / "docs" / "lifecycle.md"
     assert path.read_text() == page(), f"write it anew: see the first lines of {path}"
-
-
-def test_the_diagram_has_an_arrow_for_each_change_of_status() -> None:
-    assert "    PENDING --> STARTING: Launched\n" in page()
-    assert "    RUNNING --> ERROR: Errored\n" in page()
-    assert "    STOPPING --> TERMINATED: Returned, Interrupted\n" in page()
-    assert "    RUNNING --> RUNNING" not in page()

@@ -7,8 +7,6 @@ import pytest
 from holdfast.trial.metrics import (
     absent_from_first_report,
     has_metric,
-    names_text,
-    near_text,
     unscored,
 )
 
@@ -33,41 +31,6 @@ def test_a_name_is_there_whatever_its_value_is(name: str, found: bool) -> None:
     assert has_metric(ROW, name) is found
 
 
-def test_a_name_with_a_slash_of_its_own_is_there() -> None:
-    assert has_metric({"eval/f1": 1}, "eval/f1")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        ("acurracy", " Did you mean 'accuracy'?"),
-        ("acc", " Did you mean 'accuracy'?"),
-        ("eval/F1", " Did you mean 'eval/f1'?"),
-        ("training_iterations", " Did you mean 'training_iteration'?"),
-        ("perplexity", ""),
-        ("accuracy", ""),  # it exists, and is not a number, for example
-        ("eval/f1", ""),
-    ],
-)
-def test_names_that_are_near_are_asked_about(wanted: str, text: str) -> None:
-    assert near_text([wanted], ROW) == text
-
-
-def test_of_two_names_that_are_as_near_both_are_asked_about() -> None:
-    row = {"val": {"loss": 1}, "train": {"loss": 1}, "glow": 1}
-    assert near_text(["loss"], row) == " Did you mean 'val/loss' or 'train/loss'?"
-
-
-def test_nested_names_are_reported_as_they_are_written() -> None:
-    assert names_text(ROW) == "accuracy, eval/all, eval/f1, training_iteration"
-    assert names_text({}) == "no metrics at all"
-
-
-def test_of_very_many_names_some_are_reported() -> None:
-    told = names_text({f"m{number:03}": 0 for number in range(1000)})
-    assert told.endswith("m039, and 960 more")
-
-
 def test_two_wrong_settings_are_reported_at_once_with_the_ways_to_leave() -> None:
     settings = {"TuneConfig(metric='acurracy')": "acurracy", "RunConfig(stop={'lss': ...})": "lss"}
     text = absent_from_first_report(settings, {**ROW, "loss": 1}, {"accuracy": 0.5, "loss": 1})
@@ -76,11 +39,6 @@ def test_two_wrong_settings_are_reported_at_once_with_the_ways_to_leave() -> Non
     assert "Reported: accuracy, loss." in text
     assert "TUNE_DISABLE_STRICT_METRIC_CHECKING=1" in text
     assert text.endswith("correct the names")
-
-
-@pytest.mark.parametrize("value", [0.5, 3, float("nan"), None])
-def test_a_score_may_be_missing_now_and_then(value: object) -> None:
-    assert unscored("score", {"score": value}, {"score": value}) == ""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from holdfast.schema import UnreadableRecord, decode
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import (
-    ONE_CPU,
     PlacementGroupFactory,
     Usage,
     request,
@@ -21,26 +20,6 @@ from holdfast.trial.trial import TrialSpec
 SPEC: dict[str, Any] = {
     "trial_id": "t0", "index": 0, "name": "train_t0", "dirname": "train_t0", "config": {}
 }  # fmt: skip
-
-
-def test_cpu_and_gpu_may_be_written_small() -> None:
-    assert validated({"cpu": 2, "gpu": 0.5, "tpu": 1}, where="x") == {
-        "CPU": 2,
-        "GPU": 0.5,
-        "tpu": 1,
-    }
-
-
-@pytest.mark.parametrize("amount", ["1", None, True, [1]])
-def test_an_amount_must_be_a_number(amount: Any) -> None:
-    with pytest.raises(InvalidConfig, match="with_resources: 'CPU' must be a number, not"):
-        validated({"CPU": amount}, where="with_resources")
-
-
-@pytest.mark.parametrize("amount", [-1, -0.001, float("nan"), float("inf")])
-def test_an_amount_must_be_zero_or_more(amount: float) -> None:
-    with pytest.raises(InvalidConfig, match="with_resources: 'GPU' must be zero or more"):
-        validated({"GPU": amount}, where="with_resources")
 
 
 def test_an_amount_must_be_one_that_a_machine_can_have() -> None:
@@ -56,45 +35,6 @@ def test_bundles_are_added_up() -> None:
     )
     assert factory.required_resources == {"CPU": 1.3, "GPU": 0.3}
     assert factory.head_cpus == 1
-
-
-@pytest.mark.parametrize(
-    "bundles", [[], (), {}, {"CPU": 1}, ["CPU"], "CPU", [{"CPU": 1}, 2], 5, None]
-)
-def test_bundles_must_be_a_list_of_dicts(bundles: Any) -> None:
-    with pytest.raises(InvalidConfig, match=r"a list of dicts such as \[\{'CPU': 1\}\]"):
-        PlacementGroupFactory(bundles)
-
-
-def test_a_bad_amount_names_its_bundle() -> None:
-    with pytest.raises(InvalidConfig, match="bundle 1: 'CPU' must be zero or more, not -2"):
-        PlacementGroupFactory([{"CPU": 1}, {"CPU": -2}])
-
-
-def test_the_strategy_must_be_a_known_one() -> None:
-    assert PlacementGroupFactory([{}], strategy="SPREAD").strategy == "SPREAD"
-    with pytest.raises(InvalidConfig, match=r"strategy must be one of .*, not 'SCATTER'"):
-        PlacementGroupFactory([{"CPU": 1}], strategy="SCATTER")
-
-
-def test_equal_requests_are_equal_and_hash_alike() -> None:
-    one = PlacementGroupFactory([{"CPU": 1, "GPU": 2}])
-    other = PlacementGroupFactory([{"gpu": 2, "cpu": 1}])
-    assert one == other
-    assert hash(one) == hash(other)
-    assert one != PlacementGroupFactory([{"CPU": 1, "GPU": 2}], strategy="SPREAD")
-    assert one != PlacementGroupFactory([{"CPU": 1}, {"GPU": 2}])
-    assert one != {"CPU": 1, "GPU": 2}
-
-
-def test_the_name_of_a_request_makes_it_again() -> None:
-    factory = PlacementGroupFactory([{"CPU": 1}, {"GPU": 0.5}], strategy="SPREAD")
-    assert eval(repr(factory)) == factory
-
-
-def test_one_cpu_is_asked_for_where_nothing_was_said() -> None:
-    assert request(None) == ONE_CPU
-    assert ONE_CPU.required_resources == {"CPU": 1}
 
 
 def test_a_request_may_be_a_mapping_or_bundles() -> None:

@@ -1,11 +1,8 @@
 """Domains: their draws, the arguments that they refuse, and their texts."""
 
-import dataclasses
 import inspect
 import math
-import pickle
 import random
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -72,20 +69,6 @@ def draws(domain: Domain, count: int = 2000, seed: int = 7) -> list[Any]:
 @pytest.mark.parametrize("domain", EACH, ids=str)
 def test_what_a_domain_draws_is_valid_in_it(domain: Domain) -> None:
     assert all(map(domain.is_valid, draws(domain)))
-
-
-@pytest.mark.parametrize("domain", EACH, ids=str)
-def test_equal_seeds_give_equal_draws(domain: Domain) -> None:
-    assert draws(domain, 20, seed=3) == draws(domain, 20, seed=3)
-    assert draws(domain, 20, seed=3) != draws(domain, 20, seed=4)
-
-
-@pytest.mark.parametrize("domain", EACH, ids=str)
-def test_a_domain_survives_pickling_and_cannot_be_changed(domain: Any) -> None:
-    assert pickle.loads(pickle.dumps(domain)) == domain
-    for field in dataclasses.fields(domain):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(domain, field.name, 0)
 
 
 def test_a_domain_is_written_as_it_was_made() -> None:
@@ -201,29 +184,6 @@ def test_a_rounded_number_is_a_multiple_inside_its_bounds(
     assert math.isclose(value / q, round(value / q), abs_tol=1e-9)
 
 
-def test_a_rounded_number_reads_as_a_person_would_write_it() -> None:
-    values = sorted(set(draws(quniform(0, 1, 0.1))))
-    assert values == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
-
-
-def test_bounds_that_only_floating_point_keeps_from_being_multiples_count_as_multiples() -> None:
-    assert {3.2, 5.4} <= set(draws(quniform(3.2, 5.4, 0.2)))
-
-
-def test_whole_numbers_are_equally_likely() -> None:
-    for domain in (randint(0, 5), qrandint(0, 8, 2), choice([0, 1, 2, 3, 4])):
-        counts = Counter(draws(domain, 5000))
-        assert len(counts) == 5
-        assert all(850 < count < 1150 for count in counts.values())
-
-
-def test_a_logarithmic_number_is_as_often_in_each_decade() -> None:
-    real = Counter(math.floor(math.log10(value)) for value in draws(loguniform(1e-4, 1e-1), 3000))
-    assert all(850 < real[decade] < 1150 for decade in (-4, -3, -2))
-    whole = draws(lograndint(1, 1000), 3000)
-    assert 850 < sum(value < 10 for value in whole) < 1150
-
-
 def test_a_normal_number_has_its_mean_and_deviation() -> None:
     values = draws(randn(10, 2), 5000)
     assert abs(np.mean(values) - 10) < 0.1
@@ -237,14 +197,6 @@ def test_base_changes_nothing() -> None:
     assert qloguniform(1, 10, 1, 2) == qloguniform(1, 10, 1)
     assert lograndint(1, 10, base=math.e) == lograndint(1, 10)
     assert qlograndint(1, 10, 1, base=10) == qlograndint(1, 10, 1)
-
-
-def test_numpy_numbers_are_bounds_like_any_other() -> None:
-    one: Any = np.int32(1)
-    three: Any = np.int64(3)
-    assert uniform(np.float64(0.5), three) == uniform(0.5, 3)
-    assert randint(one, three) == randint(1, 3)
-    assert type(randint(one, three).lower) is int
 
 
 @pytest.mark.parametrize(
@@ -341,28 +293,11 @@ def test_a_function_is_called_with_as_much_as_it_takes() -> None:
 # -- tried out by hand --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("domain", EACH, ids=str)
-def test_a_domain_can_be_tried_out_without_a_generator(domain: Domain) -> None:
-    assert domain.is_valid(domain.sample())
-    several = domain.sample(size=3)
-    assert type(several) is list
-    assert len(several) == 3
-    assert all(map(domain.is_valid, several))
-
-
 def test_without_a_generator_values_differ_and_touch_no_other_draws() -> None:
     random.seed(1)
     state = random.getstate()
     assert len(set(uniform(0, 1).sample(size=20))) == 20
     assert random.getstate() == state
-
-
-def test_a_seed_gives_the_same_values_again() -> None:
-    domain = choice([1, uniform(0, 1), "a"])
-    assert domain.sample(random_state=3, size=9) == domain.sample(random_state=3, size=9)
-    assert domain.sample(random_state=3, size=9) == domain.sample(Random(3), 9)
-    drawn = uniform(0, 1).sample(random_state=np.random.default_rng(0))
-    assert drawn == np.random.default_rng(0).random()
 
 
 def test_sampling_by_hand_draws_what_a_trial_is_given() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.metrics import lookup, reaches
 from holdfast.trial.stoppers import (
     CombinedStopper,
     ExperimentPlateauStopper,
@@ -30,67 +28,6 @@ from holdfast.trial.stoppers import (
     timeout_of,
     watched_by,
 )
-
-ROW = {"loss": 0.5, "eval": {"loss": 0.25, "best": {"at": 3}}, "eval/acc": 0.75, "nothing": None}
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("loss", 0.5),
-        ("eval/loss", 0.25),
-        ("eval/best/at", 3),
-        ("eval/acc", 0.75),
-        ("eval", ROW["eval"]),
-        ("nothing", None),
-        ("missing", None),
-        ("eval/missing", None),
-        ("loss/more", None),
-        ("", None),
-    ],
-)
-def test_a_name_leads_to_its_value_also_a_nested_one(key: str, value: Any) -> None:
-    assert lookup(ROW, key) == value
-
-
-@pytest.mark.parametrize(
-    ("criteria", "reached"),
-    [
-        ({}, None),
-        ({"loss": 0.5}, "loss"),
-        ({"loss": 0.51}, None),
-        ({"loss": -1}, "loss"),
-        ({"missing": 0}, None),
-        ({"nothing": 0}, None),
-        ({"eval": 0}, None),
-        ({"eval/best/at": 3}, "eval/best/at"),
-        ({"loss": 9, "eval/acc": 0.7}, "eval/acc"),
-        ({"loss": float("inf")}, None),
-    ],
-)
-def test_a_bound_is_reached_from_below(criteria: dict[str, float], reached: str | None) -> None:
-    assert reaches(ROW, criteria) == reached
-
-
-@pytest.mark.parametrize(
-    ("value", "bound", "is_reached"),
-    [
-        (True, True, True),
-        (False, True, False),
-        (1, True, True),
-        (0, True, False),
-        (False, False, True),
-        (True, False, False),
-        (True, 1, True),
-        ("yes", True, False),
-    ],
-)
-def test_a_truth_value_is_reached_by_its_like(value: Any, bound: Any, is_reached: bool) -> None:
-    assert (reaches({"done": value}, {"done": bound}) == "done") is is_reached
-
-
-def test_nan_reaches_nothing() -> None:
-    assert reaches({"loss": float("nan")}, {"loss": 0}) is None
 
 
 def test_a_stopper_must_say_when_and_ends_no_experiment_by_itself() -> None:
@@ -142,24 +79,10 @@ def test_a_trial_ends_when_its_metric_does_not_move_any_more(
     assert end_of(TrialPlateauStopper("loss", **options), values) == end
 
 
-@pytest.mark.parametrize("odd", [NAN, INFINITE, None, "1", True])
-def test_a_value_that_is_not_a_finite_number_makes_no_plateau_until_it_is_long_past(
-    odd: Any,
-) -> None:
-    assert end_of(TrialPlateauStopper("loss"), [1, 1, odd, 1, 1, 1, 1, 1]) == 7
-    assert end_of(TrialPlateauStopper("loss"), [odd] * 20) is None
-
-
 def test_a_metric_may_be_nested() -> None:
     stopper = TrialPlateauStopper("eval/loss", num_results=2, grace_period=0)
     assert not stopper("t0", row(1, eval={"loss": 1.0}))
     assert stopper("t0", row(2, eval={"loss": 1.0}))
-
-
-def test_trials_do_not_make_a_plateau_of_each_other() -> None:
-    stopper = TrialPlateauStopper("loss", num_results=2, grace_period=0)
-    assert not stopper("t0", row(1, 1))
-    assert not stopper("t1", row(1, 1))
 
 
 def test_iterations_that_are_run_again_count_once_for_a_trial() -> None:
@@ -167,19 +90,6 @@ def test_iterations_that_are_run_again_count_once_for_a_trial() -> None:
     for iteration, loss in [(1, 5), (2, 1), (3, 1), (2, 1), (3, 1)]:
         assert not stopper("t0", row(iteration, loss))
     assert stopper("t0", row(4, 1))
-
-
-@pytest.mark.parametrize(
-    ("mode", "sign", "patience", "end"),
-    [("min", 1, 0, 5), ("max", -1, 0, 5), ("min", 1, 1, 5), ("min", 1, 3, 7)],
-)
-def test_the_experiment_ends_when_its_best_values_get_no_better(
-    mode: Any, sign: int, patience: int, end: int
-) -> None:
-    stopper = ExperimentPlateauStopper("loss", top=2, mode=mode, patience=patience)
-    values = [sign * value for value in (9, 1, 8, 7, 1, 6, 9, 9)]
-    assert end_of(stopper, values) == end
-    assert stopper.stop_all()
 
 
 def test_a_value_that_is_not_a_number_is_never_among_the_best_and_takes_no_patience() -> None:
@@ -341,25 +251,6 @@ def test_what_cannot_mean_anything_is_refused_and_named(
 ) -> None:
     with pytest.raises(InvalidConfig, match=message):
         make()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: TrialPlateauStopper("loss", std=0.2, num_results=3, grace_period=2),
-        lambda: ExperimentPlateauStopper("loss", std=0.05, top=3, patience=2),
-    ],
-    ids=["of a trial", "of the experiment"],
-)
-def test_going_back_to_a_checkpoint_leads_to_the_same_end(make: Callable[[], Stopper]) -> None:
-    """A stopper that has seen iterations twice decides like one that has seen them once."""
-    draw = random.Random(0)
-    for _ in range(200):
-        values = [round(draw.random() * 0.9**n, 2) for n in range(12)]
-        stopper, undisturbed = make(), make()
-        for iteration in range(1, draw.randrange(1, 4)):
-            stopper("t0", row(iteration, values[iteration - 1]))
-        assert end_of(stopper, values) == end_of(undisturbed, values)
 
 
 def test_a_list_of_stoppers_is_the_combination_of_them() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import random
@@ -21,16 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import tune
-from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.schema import DEEPEST
-from holdfast.trial.errors import InvalidMetrics, InvalidSearchSpace
+from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.variants import (
     ConfigView,
     Space,
     Spec,
     Unresolved,
     Waiting,
-    detach,
 )
 from holdfast.trial.space import choice, grid_search, uniform
 from holdfast.trial.values import (
@@ -44,14 +41,11 @@ from holdfast.trial.values import (
     from_plain,
     in_order,
     is_plain,
-    key_name,
     nesting_fault,
     readable,
-    replace_leaves,
     seal,
     summarize,
     to_plain,
-    unwrap_scalar,
 )
 
 
@@ -76,24 +70,6 @@ def nested(levels: int) -> dict[str, Any]:
     return whole
 
 
-SHARED = {"layers": [1, 2]}
-
-
-@pytest.mark.parametrize(
-    ("value", "fault"),
-    [
-        (own_dict(), "self: this dict contains itself"),
-        ({"net": own_list()}, "net/1/0: this list contains itself"),
-        ({"net": tune.choice([1, own_dict()])}, "net/self: this dict contains itself"),
-        ({"net": tune.grid_search([own_list()])}, "net/1/0: this list contains itself"),
-        ({"a": SHARED, "b": SHARED, "c": [SHARED, (SHARED,)]}, ""),
-        ({"a": tune.uniform(0, 1), "b": {1, 2}, "c": "text"}, ""),
-    ],
-)
-def test_what_is_wrong_is_named_by_its_key(value: Any, fault: str) -> None:
-    assert nesting_fault(value) == fault
-
-
 @pytest.mark.parametrize("levels", [DEEPEST, DEEPEST + 1, 100_000])
 def test_more_than_the_deepest_level_is_too_deep(levels: int) -> None:
     fault = f"a/a/a: nested more than {DEEPEST} levels deep" if levels > DEEPEST else ""
@@ -110,12 +86,6 @@ def test_a_function_that_samples_such_a_value_is_named() -> None:
     space = Space({"net": tune.sample_from(lambda spec: own_dict())})
     with pytest.raises(InvalidSearchSpace, match=r"net: sample_from: .* contains itself"):
         space.variant(0, random.Random(0))
-
-
-@pytest.mark.parametrize("make", [own_dict, own_list])
-def test_a_metric_that_contains_itself_is_refused(make: Callable[[], Any]) -> None:
-    with pytest.raises(InvalidMetrics, match=r"loss.* contains itself"):
-        plain_metrics({"loss": make()})
 
 
 class Model:
@@ -257,24 +227,6 @@ def test_a_list_that_contains_itself_is_not_plain() -> None:
     assert not is_plain(loop)
 
 
-def test_numpy_scalars_become_python_values_and_arrays_stay() -> None:
-    array, moment = np.zeros(()), np.datetime64("2026-01-01")
-    for scalar, value in [(np.float64(0.5), 0.5), (np.int32(3), 3), (np.bool_(True), True)]:
-        assert type(unwrap_scalar(scalar)) is type(value)
-        assert unwrap_scalar(scalar) == value
-    assert type(unwrap_scalar(np.str_("a"))) is str
-    assert unwrap_scalar(array) is array
-    assert unwrap_scalar(moment) is moment
-
-
-def test_a_summary_never_shows_an_address() -> None:
-    assert summarize(Model) == "Model"
-    assert summarize(Model()) == "Model"
-    assert summarize(Model(), 2) == "Model[2]"
-    assert summarize(summarize, 2) == "summarize"
-    assert summarize(functools.partial(len), 0) == "partial[0]"
-
-
 def test_a_named_value_is_folded_back_from_where_it_stands() -> None:
     model, deep, nested = Model(), Model(), Model()
     space = {
@@ -331,46 +283,11 @@ def test_a_name_that_leads_to_a_domain_is_an_error() -> None:
             fold_values(config, space)
 
 
-def test_sealing_carries_only_what_is_not_plain() -> None:
-    ref, carried = Ref(path=(), index=None, summary=""), Opaque(pickled=b"", summary="")
-    config = {
-        "a": [1, {2: 3, 4: {Model}}],
-        "b": ref,
-        "c": carried,
-        "d": np.int64(4),
-        "e": (Model,),
-        "f": {5, 6},
-    }
-    seen = []
-
-    def pickled(path: tuple[str | int, ...], value: Any) -> Opaque:
-        seen.append((key_name(path), value))
-        return Opaque(pickled=b"p", summary=summarize(value))
-
-    assert seal(config, pickled) == {
-        "a": [1, {2: 3, 4: Opaque(pickled=b"p", summary="set")}],
-        "b": ref,
-        "c": carried,
-        "d": 4,
-        "e": (Opaque(pickled=b"p", summary="Model"),),
-        "f": {5, 6},
-    }
-    assert seen == [("a/1/4", {Model}), ("e/0", Model)]
-
-
 @pytest.mark.parametrize("many", [set(range(10_001)), dict.fromkeys(range(10_001))], ids=len)
 def test_a_large_set_is_data_and_is_carried(many: Any) -> None:
     sealed = seal({"a": many}, lambda _, value: Opaque(pickled=b"", summary=summarize(value)))
     assert sealed == {"a": Opaque(pickled=b"", summary=type(many).__name__)}
     assert excerpt(many) == f"{type(many).__name__} of 10,001"
-
-
-def test_a_copy_of_a_configuration_has_sets_of_its_own() -> None:
-    config = {"a": {1, 2}, 3: [{4: {5}}]}
-    copied = replace_leaves(config, lambda _, leaf: leaf)
-    copied["a"].add(3)
-    copied[3][0][4].add(6)
-    assert config == {"a": {1, 2}, 3: [{4: {5}}]}
 
 
 def test_what_was_written_before_values_could_be_shown_still_loads() -> None:
@@ -535,11 +452,6 @@ def test_a_configuration_reads_by_attribute_and_by_key() -> None:
     assert repr(spec.net) == "ConfigView({'width': 3})"
 
 
-def test_a_key_called_config_is_still_reached() -> None:
-    spec = Spec({"config": {"lr": 1}}, [])
-    assert spec["config"]["lr"] == spec.config["config"]["lr"] == spec.config.config.lr == 1
-
-
 def test_reading_what_is_not_drawn_yet_is_noted() -> None:
     missed: list[str] = []
     settings = ConfigView({"a": [Waiting(name="a/0")], "b": 1}, missed)
@@ -547,15 +459,3 @@ def test_reading_what_is_not_drawn_yet_is_noted() -> None:
     with pytest.raises(Unresolved):
         _ = settings.a
     assert missed == ["a/0"]
-
-
-def test_what_a_function_returned_is_detached_from_the_configuration() -> None:
-    values = {"net": {"widths": [1, 2]}}
-    chosen = {1, 2}
-    detached = detach(
-        {"copy": ConfigView(values, []), "n": np.int64(3), 4: chosen}, lambda part: part
-    )
-    assert detached == {"copy": {"net": {"widths": [1, 2]}}, "n": 3, 4: {1, 2}}
-    assert detached[4] is not chosen
-    assert type(detached["copy"]["net"]) is dict
-    assert detached["copy"]["net"]["widths"] is not values["net"]["widths"]

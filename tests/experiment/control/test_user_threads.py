@@ -118,19 +118,6 @@ def test_a_stopper_that_came_later_is_shown_what_came_after_it(run: Rehearsal) -
     assert stopper.seen == [("t1", 2)]
 
 
-def test_a_function_is_shown_it_as_well(run: Rehearsal) -> None:
-    run.report("t1")
-    seen = []
-
-    def stop(trial_id: str, result: dict[str, Any]) -> bool:
-        seen.append(result["trial_id"])
-        return True
-
-    (answer,) = retold(run, stop)
-    assert (answer.stop, answer.stop_all) == (True, False)
-    assert seen == ["t0", "t1", "t1"]
-
-
 def test_a_stopper_that_never_returns_ends_in_an_error(run: Rehearsal) -> None:
     leave = threading.Event()
 
@@ -175,22 +162,6 @@ def test_a_script_ends_though_a_function_of_the_user_hangs() -> None:
     )
     assert ended.stdout == "the stopper gave no answer within 0.01 s\n"
     assert ended.stderr == ""
-
-
-def test_questions_are_answered_in_order_in_one_thread() -> None:
-    heard: list[Any] = []
-
-    async def main() -> None:
-        user_thread = UserThread("stopper")
-        told = user_thread.tell(lambda: heard.append(1))
-        await user_thread.ask(lambda: heard.append(2))
-        assert told.done()
-        first = await user_thread.ask(threading.get_ident)
-        assert first == await user_thread.ask(threading.get_ident) != threading.get_ident()
-        user_thread.close()
-
-    asyncio.run(main())
-    assert heard == [1, 2]
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("the user's own")])
@@ -319,18 +290,6 @@ def test_what_waits_when_it_is_closed_is_cancelled() -> None:
         await running
 
     asyncio.run(main())
-
-
-def test_its_thread_ends_when_it_is_closed() -> None:
-    async def main() -> threading.Thread:
-        user_thread = UserThread("stopper")
-        found: threading.Thread = await user_thread.ask(threading.current_thread)
-        user_thread.close()
-        return found
-
-    thread = asyncio.run(main())
-    thread.join(60)
-    assert not thread.is_alive()
 
 
 def test_a_question_waits_behind_a_long_history_as_long_as_that_continues(

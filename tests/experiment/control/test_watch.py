@@ -132,17 +132,6 @@ def ended(
     return stream.getvalue()
 
 
-def test_after_a_ctrl_c_the_way_to_resume_is_shown() -> None:
-    shown = ended(Status.PENDING)
-    assert "Interrupted: trials have 10 s to end" in shown
-    assert "To resume: tune.Tuner.restore('/results/exp', trainable=train).fit()" in shown
-
-
-def test_a_script_that_resumes_itself_need_only_be_started_again() -> None:
-    shown = ended(Status.PENDING, facts=replace(FACTS, resumes=True))
-    assert "To resume: start this script again, or tune.Tuner.restore('/results/exp'" in shown
-
-
 def test_a_command_for_the_shell_comes_first() -> None:
     facts = replace(FACTS, command="holdfast resume /results/exp")
     shown = ended(Status.PENDING, facts=facts)
@@ -263,61 +252,3 @@ def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> Non
     assert lines[0] == "warning: look out"
     assert "t_0 now has 4 of 4 workers (was 3)" in lines
     assert looks == 2
-
-
-class Looks:
-    """A refresher of a run with `rows` trials, whose looks each cost 3 ms of CPU."""
-
-    cost_s = 0.003
-
-    def __init__(self, rows: int) -> None:
-        self.now = self.cpu_s = 0.0
-        self.iterations = [0] * rows
-        run: Any = Ending(Status.RUNNING)
-        run.summary = self._summary
-        self._refresher = Refresher(
-            run, SilentView(io.StringIO()), FACTS, clock=lambda: self.now, spent=self._spent
-        )
-        self.look()
-
-    def _spent(self) -> float:
-        return self.cpu_s
-
-    def _summary(self, facts: RunFacts) -> Summary:
-        self.cpu_s += self.cost_s
-        rows = tuple(
-            TrialRow(
-                trial_id=f"t_{at}",
-                name=f"t_{at}",
-                status=Status.RUNNING,
-                params={},
-                iteration=iteration,
-                time_total_s=1.0,
-                metrics={},
-            )
-            for at, iteration in enumerate(self.iterations)
-        )
-        return Summary(name="exp", path="p", counts={}, total=1, rows=rows)
-
-    def look(self) -> tuple[float, float]:
-        self.now += 60.0
-        self._refresher.refresh()
-        return self._refresher.rest_s, self._refresher.quiet_s
-
-
-def test_a_look_that_shows_little_new_is_followed_by_a_longer_rest() -> None:
-    looks = Looks(rows=20)
-    rests = []
-    for changed in (20, 5, 1):
-        looks.iterations[:changed] = [each + 1 for each in looks.iterations[:changed]]
-        rests.append(looks.look()[0])
-    assert rests == pytest.approx([0.5, 2.0, 10.0])
-    assert looks.look()[0] == 0.25
-
-
-def test_a_clock_that_nobody_disturbs_is_drawn_the_less_often_the_more_it_costs() -> None:
-    looks = Looks(rows=1)
-    quiets = []
-    for looks.cost_s in (0.00001, 0.0002, 0.003):
-        quiets.append(looks.look()[1])
-    assert quiets == pytest.approx([0.25, 2.0, 10.0])

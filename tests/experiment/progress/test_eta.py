@@ -56,19 +56,6 @@ def test_what_is_left_follows_from_the_iterations_and_shrinks_between_two_report
     assert time_left_s([stuck], NONE, to_come=0, slots=1) == pytest.approx(12.0)
 
 
-def test_trials_that_continue_are_compared_with_those_that_took_longer() -> None:
-    uneven = Past(lengths_s=(1.0, 2.0, 10.0, 20.0))
-    assert time_left_s([course(5.0)], uneven, to_come=0, slots=1) == pytest.approx(10.0)
-    assert time_left_s([course(30.0)], uneven, to_come=0, slots=1) == pytest.approx(3.0)
-
-
-def test_those_that_wait_are_dealt_to_as_many_as_run_at_once() -> None:
-    two = [course(5.0), course(5.0)]
-    assert time_left_s(two, ALIKE, to_come=4, slots=2) == pytest.approx(25.0)
-    # The last one runs alone, and parallel trials do not make it shorter.
-    assert time_left_s(two, ALIKE, to_come=1, slots=2) == pytest.approx(15.0)
-
-
 def test_a_paused_trial_waits_for_a_slot_with_what_it_has_left() -> None:
     trials = [course(5.0), course(8.0, at_work=False)]
     assert time_left_s(trials, ALIKE, to_come=0, slots=1) == pytest.approx(7.0)
@@ -107,14 +94,6 @@ def test_a_number_of_epochs_counts_only_where_each_is_reported_once() -> None:
     assert expected(config, row={"epoch": 2}) == expected(config, row={"epoch": 3}) == 5
     assert expected(config, row={"epoch": 0}) is None
     assert expected(config, iteration=6) is None
-
-
-def test_slots_are_the_most_that_ran_lately() -> None:
-    seen = Throughput()
-    assert seen.slots == 1
-    for at_work in (4, 3, 4, 3):
-        seen.record(0.0, at_work, 0, 0.0)
-    assert seen.slots == 4
 
 
 def test_the_time_of_a_trial_without_training_is_measured_since_this_incarnation_began() -> None:

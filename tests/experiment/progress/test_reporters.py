@@ -148,28 +148,6 @@ def report(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
     return lines
 
 
-def test_a_report_counts_the_trials_and_has_a_row_for_each(
-    report: Callable[..., list[str]],
-) -> None:
-    lines = report(
-        trial(0, Status.TERMINATED, {"acc": 0.5}, lr=0.1),
-        trial(1, Status.RUNNING, {"acc": 0.25}, lr=0.2),
-        clock=Clock(),
-        total_samples=5,
-    )
-    assert lines[:4] == [
-        *("== Status ==", "Running for 0.0s", "4 CPUs"),
-        "Number of trials: 2/5 (1 RUNNING, 1 TERMINATED)",
-    ]
-    header, _, *rows = lines[4:]
-    assert header.split("  ")[0] == "Trial name"
-    assert header.split()[-7:] == ["status", "lr", "iter", "total", "time", "(s)", "acc"]
-    assert [row.split() for row in rows if row] == [
-        ["t_aaaaa_00001", "RUNNING", "0.2", "3", "1.5", "0.25"],
-        ["t_aaaaa_00000", "TERMINATED", "0.1", "3", "1.5", "0.5"],
-    ]
-
-
 def test_on_a_cluster_each_trial_has_its_node(report: Callable[..., list[str]]) -> None:
     there = replace(trial(0, Status.RUNNING), place=Place(pid=7, nodes=("gpu-7", "gpu-8")))
     lines = report(there, trial(1, Status.PENDING))
@@ -246,24 +224,6 @@ def test_rows_can_be_sorted_by_the_metric_with_nan_last(
     names = [line.split()[0] for line in lines if line.startswith("t_aaaaa")]
     assert names == [f"t_aaaaa_{at:05}" for at in order]
     assert lines[4].startswith(f"Best so far: acc={0.9 if mode == 'max' else 0.1} ")
-
-
-def test_long_headers_keep_their_end_and_long_values_their_beginning(
-    report: Callable[..., list[str]],
-) -> None:
-    lines = report(
-        trial(0, Status.RUNNING, {"a/very/long/name": "abcdefghijkl"}),
-        metric_columns=["a/very/long/name"],
-        max_column_length=8,
-    )
-    assert lines[4].split()[-1] == "…ng/name"
-    assert lines[6].split()[-1] == "abcdefg…"
-
-
-def test_headers_are_not_cut_to_the_same_end(report: Callable[..., list[str]]) -> None:
-    columns = ["validation/average/accuracy", "train/average/accuracy"]
-    text = "\n".join(report(metric_columns=columns, max_column_length=10))
-    assert all(column in text for column in columns)
 
 
 def test_it_reports_every_so_many_seconds_and_at_the_end() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,18 +20,10 @@ from holdfast.scheduler.policies.median import MedianStoppingRule
 from holdfast.scheduler.policies.pasha import PASHAScheduler
 from holdfast.scheduler.policies.resource_changing import ResourceChangingScheduler
 from holdfast.scheduler.policy import (
-    Decision,
-    FIFOScheduler,
-    Observation,
-    StopTrial,
-    TrialReported,
     TrialScheduler,
-    View,
 )
-from holdfast.scheduler.stopping import budget_spent
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
 from holdfast.text.trials import (
-    count_reasons,
     short_name,
     stop_reason,
     stop_sentence,
@@ -156,75 +147,6 @@ def test_a_trial_of_dehb_has_finished_when_its_budget_is_used_up() -> None:
     run.ends("t0")
     why = "it finished at iteration 1: training_iteration reached its budget, 1"
     assert told(run, "t0") == ("finished", why)
-
-
-def test_a_function_that_returns_has_finished_and_one_that_raises_has_failed() -> None:
-    run = running(3)
-    run.report("t0", {"loss": 0.5})
-    run.returns("t0")
-    run.fails("t1")
-    run.report("t2", {"loss": 0.5, "done": True})
-    run.ends("t2")
-    returned = "it finished at iteration 1: its function returned"
-    assert told(run, "t0") == ("finished", returned)
-    assert told(run, "t1")[0] == "failed"
-    assert told(run, "t1")[1].startswith("it failed at iteration 0: ")
-    assert told(run, "t2") == ("finished", "it finished at iteration 1: it reported done")
-
-
-def test_a_scheduler_of_the_users_own_may_say_no_more_than_that_it_stopped_a_trial() -> None:
-    class Own(FIFOScheduler):
-        def decide(self, view: View, event: Observation) -> Sequence[Decision]:
-            is_report = isinstance(event, TrialReported)
-            return [StopTrial(trial_id=event.trial_id)] if is_report else ()
-
-    run = running(1, Own())
-    run.report("t0", {"loss": 0.5})
-    run.ends("t0")
-    assert told(run, "t0") == ("stopped", "Own stopped it at iteration 1")
-
-
-@pytest.mark.parametrize(
-    ("order", "why"),
-    [
-        (budget_spent(60), "it was stopped at iteration 1: the time budget of 60 s is used up"),
-        (
-            EndOrdered(reason="stopper", message="the stopper ended the experiment"),
-            "the stopper stopped it at iteration 1: the stopper ended the experiment",
-        ),
-    ],
-)
-def test_the_time_budget_and_a_stopper_that_ends_all_are_named(
-    order: EndOrdered, why: str
-) -> None:
-    run = running(2)
-    run.report("t0", {"loss": 0.5})
-    run.handle(order)
-    run.ends("t0")
-    assert told(run, "t0") == (order.reason, why)
-
-
-def test_what_an_end_of_the_run_cuts_off_is_interrupted_and_says_where_it_resumes() -> None:
-    run = running(2)
-    run.suggest()
-    run.report("t0", {"loss": 0.5}, checkpoint=True)
-    run.report("t0", {"loss": 0.5})
-    assert told(run, "t0") == (None, "")
-    saved = "it was interrupted at iteration 2, and resumes from iteration 1 with a restore"
-    assert told(run, "t0", is_live=False) == ("interrupted", saved)
-    repeated = "it was interrupted at iteration 0, and starts over with a restore"
-    assert told(run, "t1", is_live=False) == ("interrupted", repeated)
-    assert told(run, "t2", is_live=False) == (None, "")  # it has not begun
-    found = count_reasons(run.machine.trials.values(), is_live=False)
-    assert found == {"interrupted": 2}
-
-
-def test_a_reopened_trial_has_not_stopped() -> None:
-    run = running(1, stop={"training_iteration": 1})
-    run.report("t0", {"loss": 0.5}, checkpoint=True)
-    run.ends("t0")
-    run.resume(finished="restart")
-    assert told(run, "t0") == (None, "")
 
 
 def test_the_table_and_the_counts_have_the_word_of_the_stop_reason() -> None:

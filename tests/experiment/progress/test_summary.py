@@ -21,8 +21,6 @@ from holdfast.scheduler.events import EndOrdered, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
-from holdfast.scheduler.policies.asha import ASHAScheduler
-from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.syncer.checkpoint import staging
 from holdfast.text.values import duration, format_value, size
 from holdfast.trial.errors import Failure
@@ -71,15 +69,6 @@ def look(at: Machine, **options: Any) -> Summary:
     return Summarizer(at, **sizes).summarize(**{"facts": FACTS, "now": 100.0, **options})
 
 
-def test_trials_are_counted_by_status() -> None:
-    run = machine()
-    for status in (Status.RUNNING, Status.RUNNING, Status.TERMINATED, Status.ERROR):
-        add(run, status)
-    summary = look(run)
-    assert summary.counts == {Status.RUNNING: 2, Status.TERMINATED: 1, Status.ERROR: 1}
-    assert (summary.total, summary.not_created) == (10, 6)
-
-
 def on_nodes(most: int | None = 4) -> Machine:
     """A machine of a cluster with the nodes a, b and c."""
     run = machine()
@@ -125,13 +114,6 @@ def test_a_trial_is_shown_on_its_nodes_while_it_has_a_worker_and_after_its_end()
     }  # fmt: skip
 
 
-def test_once_the_search_has_ended_the_total_is_what_there_is() -> None:
-    run = machine()
-    add(run, Status.RUNNING)
-    run.search_ended = True
-    assert look(run).total == 1
-
-
 @pytest.mark.parametrize(("mode", "best"), [("max", 0.9), ("min", 0.2)])
 def test_the_best_trial_is_never_nan_infinite_or_without_a_value(mode: Mode, best: float) -> None:
     run = machine(mode=mode)
@@ -141,22 +123,6 @@ def test_the_best_trial_is_never_nan_infinite_or_without_a_value(mode: Mode, bes
     found = look(run).best
     assert found is not None
     assert found.value == best
-
-
-def test_nan_alone_gives_no_best_trial() -> None:
-    run = machine()
-    add(run, Status.TERMINATED, {"acc": float("nan")})
-    assert look(run).best is None
-
-
-def test_a_running_trial_may_be_the_best_and_a_nested_metric_the_goal() -> None:
-    run = machine(metric="eval/acc")
-    add(run, Status.TERMINATED, {"eval": {"acc": 0.3}})
-    leader = add(run, Status.RUNNING, {"eval": {"acc": 0.4}})
-    best = look(run).best
-    assert best is not None
-    assert (best.trial_id, best.name) == (leader.trial_id, leader.spec.name)
-    assert best.params == {"lr": 0.2}
 
 
 def test_an_automatic_metric_can_be_the_goal() -> None:
@@ -183,17 +149,6 @@ def test_the_table_has_those_at_work_first_then_the_best_then_those_that_wait() 
     ]
 
 
-def test_rows_are_bounded_and_the_others_are_counted() -> None:
-    run = machine()
-    for at in range(50):
-        add(run, Status.TERMINATED, {"acc": at})
-    for _ in range(5):
-        add(run, Status.RUNNING)
-    summary = look(run, max_rows=8)
-    assert [row.metrics.get("acc") for row in summary.rows] == [None] * 5 + [49, 48, 47]
-    assert summary.hidden == {Status.TERMINATED: 47}
-
-
 def test_columns_are_the_metric_and_numbers_that_were_reported() -> None:
     run = machine()
     row = {"note": "x", "ok": True, "each": [1, 2], "loss": 0.5, "acc": 0.1, "net": {"norm": 2}}
@@ -212,25 +167,6 @@ def test_a_parameter_that_is_not_a_plain_value_is_shown_by_its_summary() -> None
     summary = look(run)
     assert summary.params == ("opt", "b")
     assert summary.rows[0].params == {"opt": "Adam", "b": 1}
-
-
-def test_failures_tell_cause_place_log_and_retries() -> None:
-    run = machine()
-    add(run, Status.ERROR, error=BROKEN, failures=3)
-    (failure,) = look(run).failures
-    assert failure.headline == "ValueError: bad"
-    assert failure.where == "train.py:42 in train"
-    assert failure.error_file == "/results/exp/dir_0/error.txt"
-    assert failure.retries == 2
-    assert failure.final
-
-
-def test_a_trial_that_waits_for_its_retry_is_reported_as_not_final() -> None:
-    run = machine()
-    add(run, Status.PENDING, error=BROKEN, failures=1)
-    summary = look(run)
-    assert [(failure.final, failure.retries) for failure in summary.failures] == [(False, 1)]
-    assert summary.counts.get(Status.ERROR, 0) == 0
 
 
 def test_failures_are_bounded_and_counted_all() -> None:
@@ -268,20 +204,6 @@ def test_the_time_shown_is_what_the_user_has_waited_with_start_and_end() -> None
     assert replace(facts, is_over=True).elapsed_s(130.0, active_s=3.0) == 3.0
 
 
-@pytest.mark.parametrize("kind", [ASHAScheduler, HyperBandScheduler])
-def test_a_trial_that_a_scheduler_lets_train_to_max_t_is_half_done_at_half_of_it(
-    kind: Any,
-) -> None:
-    run = machine()
-    run.policy = kind(max_t=10)
-    add(run, Status.RUNNING, row={"acc": 0.5}, iteration=5, time_total_s=50.0)
-    assert look(run).rows[0].last == 10
-    assert (look(run).share or 0) > 0
-    run.policy = kind(max_t=10, time_attr="acc")
-    run.epoch += 1
-    assert look(run).rows[0].last is None
-
-
 def test_nothing_is_estimated_before_a_trial_has_finished_or_without_a_total() -> None:
     run = machine()
     add(run, Status.RUNNING, {"acc": 1})
@@ -314,18 +236,6 @@ def test_a_constant_that_a_later_space_has_changed_is_there_for_every_trial() ->
     assert [row.params["epochs"] for row in look(run).rows] == [12, 14]
 
 
-def test_the_first_iterations_of_a_long_run_give_no_estimate() -> None:
-    run = machine()
-    alone = RunFacts(name="exp", path="p", local_path="l", total=1)
-    config = {"epochs": 100}
-    trial = add(run, Status.RUNNING, {"epoch": 0}, config=config, iteration=1, time_total_s=16.0)
-    run.trials[trial.trial_id] = replace(trial, reported_at=100.0)
-    assert look(run, facts=alone).left_s is None
-    later = replace(trial, iteration=10, row={"epoch": 9}, reported_at=100.0)
-    run.trials[trial.trial_id] = later
-    assert look(run, facts=alone).left_s == pytest.approx(144.0)
-
-
 def test_a_training_whose_epochs_are_known_has_an_estimate_from_its_first_report() -> None:
     run = machine()
     alone = RunFacts(name="exp", path="p", local_path="l", total=1)
@@ -343,17 +253,6 @@ def test_a_setback_of_any_kind_is_counted_in_addition_to_the_status() -> None:
     add(run, Status.RUNNING, lost_workers=2, failures=1)
     add(run, Status.ERROR, lost_workers=1, error=BROKEN)
     assert [row.retries for row in look(run).rows] == [3, 0]
-
-
-def test_the_log_of_a_process_that_was_killed_is_its_stderr() -> None:
-    run = machine()
-    for message in ("the worker process 7 was killed", "rank 2 on vm: the worker was killed"):
-        lost = Failure(kind="lost", type_name="WorkerLost", message=message)
-        add(run, Status.ERROR, error=lost, failures=1)
-    assert [failure.error_file for failure in look(run).failures] == [
-        "/results/exp/dir_0/stderr",
-        "/results/exp/dir_1/stderr.rank-2",
-    ]
 
 
 def test_lines_are_kept_for_the_best_trials_and_the_newest_failures() -> None:

@@ -19,16 +19,6 @@ from holdfast.trial.trial import Status
 from tests.experiment.progress.screens import CALM, DONE, SUMMARY, Clock, Terminal, row
 
 
-def test_lines_are_taken_once_in_their_order() -> None:
-    log_buffer = LogBuffer(10)
-    for number in range(3):
-        log_buffer.put("a", f"{number}")
-    taken = log_buffer.take()
-    assert list(taken.lines) == [("a", "0"), ("a", "1"), ("a", "2")]
-    assert not taken.skipped
-    assert not log_buffer.take().lines
-
-
 def test_the_oldest_make_room_and_are_counted_for_each_trial() -> None:
     log_buffer = LogBuffer(2)
     for prefix in ("a", "b", "a", "a", "b"):
@@ -131,17 +121,6 @@ def test_the_table_is_drawn_over_itself_below_lines_that_stay() -> None:
     view.abandon()
 
 
-def test_colours_of_a_worker_stay_and_its_progress_bars_become_one_line() -> None:
-    terminal = Terminal()
-    view = live(terminal)
-    view.log("train pid=7", " 10%\r 50%\r100% \x1b[31mred\x1b[0m")
-    view.message("look out", "warning")
-    view.update(SUMMARY)
-    assert terminal.screen[:2] == ["(train pid=7) 100% red", "look out"]
-    assert "\x1b[31mred" in terminal.getvalue()
-    view.abandon()
-
-
 def test_a_terminal_that_is_behind_shows_the_newest_lines_and_counts_the_others() -> None:
     terminal = Terminal()
     view = live(terminal)
@@ -200,15 +179,6 @@ def test_what_is_said_when_the_table_is_gone_is_shown_at_once() -> None:
     view.finish(DONE)
     view.message("To resume: Tuner.restore(...)", "info")
     assert [line for line in terminal.screen if line][-1] == "To resume: Tuner.restore(...)"
-
-
-def test_what_waits_to_be_shown_is_not_lost_where_the_run_fails() -> None:
-    terminal = Terminal()
-    view = live(terminal)
-    view.update(SUMMARY)
-    view.message("the disk is full", "error")
-    view.abandon()
-    assert "the disk is full" in terminal.screen
 
 
 def test_drawing_takes_a_bounded_share_of_the_time() -> None:

@@ -6,7 +6,6 @@ import io
 import logging
 import sys
 from dataclasses import replace
-from typing import TextIO
 
 import pytest
 
@@ -75,16 +74,6 @@ def test_on_a_cluster_each_trial_has_its_node_and_the_notes_name_the_missing_one
     ]  # fmt: skip
     assert lines[-2:] == ["2 of 3 nodes; c has left: no beat for 10 s", waiting]
     assert "node" not in shown(replace(ONE, rows=rows))[2].split()
-
-
-def test_a_run_without_an_end_has_no_bar() -> None:
-    assert shown(replace(ONE, total=None))[1] == "1 running"
-
-
-def test_retries_are_counted_in_addition_to_the_trials() -> None:
-    assert shown(replace(ONE, total=4, retried=1))[1].endswith(
-        "1 running, 3 not created yet, 1 retry"
-    )
 
 
 def test_what_is_waited_for_is_shown() -> None:
@@ -199,15 +188,6 @@ def test_prints_of_the_script_and_its_loggers_are_caught_until_the_table_is_gone
     print("later", file=sys.stderr)
     logger.removeHandler(handler)
     assert (terminal.getvalue(), errors.getvalue()) == ("", "later\n")
-
-
-def test_what_goes_to_a_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    file: TextIO = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", file)
-    prints = Prints(lambda line: None)
-    prints.start()
-    assert sys.stdout is file
-    prints.stop()
 
 
 def test_a_stream_that_another_process_has_put_there_stays(

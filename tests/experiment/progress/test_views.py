@@ -123,12 +123,6 @@ def test_the_longer_a_run_lasts_the_rarer_are_the_lines_of_its_log() -> None:
     assert told_at(io.StringIO(), steps(1e6))[:3] == [120, 240, 360]
 
 
-def test_where_nothing_moves_a_log_still_says_so_every_five_minutes() -> None:
-    bare = replace(SUMMARY, failures=(), storage=None)
-    still = ((at, replace(bare, elapsed_s=float(at))) for at in range(0, 1000, 5))
-    assert told_at(io.StringIO(), still) == [300, 600, 900]
-
-
 def test_a_log_tells_what_a_lone_training_reports_and_which_rank_is_waited_for() -> None:
     stream = io.StringIO()
     alone = Summary(
@@ -189,20 +183,6 @@ def test_a_queue_before_the_first_trial_is_logged_sooner() -> None:
         view.update(replace(begun, waiting="2 of 2 nodes wait in the queue"))
     (line,) = plain_lines(stream)[2:]
     assert line.endswith("; 2 of 2 nodes wait in the queue")
-
-
-def test_lines_of_workers_are_prefixed_each() -> None:
-    stream = io.StringIO()
-    LogView(stream).log("train pid=7", "one\ntwo\n")
-    assert plain_lines(stream) == ["(train pid=7) one", "(train pid=7) two"]
-
-
-def test_messages_have_their_level_before_them() -> None:
-    stream = io.StringIO()
-    view = LogView(stream)
-    view.message("restored 3 trials", "info")
-    view.message("storage is slow", "warning")
-    assert plain_lines(stream) == ["restored 3 trials", "warning: storage is slow"]
 
 
 def test_a_log_file_ends_with_the_table_the_causes_and_where_the_results_lie() -> None:
@@ -325,23 +305,6 @@ def test_this_is_not_a_notebook() -> None:
 pytestmark = pytest.mark.usefixtures("terminal_size")
 
 
-def test_silence_is_broken_by_errors_only() -> None:
-    stream = io.StringIO()
-    view = choose_view(0, stream, {}, notebook=True)
-    view.start()
-    view.update(SUMMARY)
-    view.log("train pid=7", "hello")
-    view.message("slow", "warning")
-    assert stream.getvalue() == ""
-    view.message("no more space", "error")
-    view.finish(DONE)
-    assert plain_lines(stream) == [
-        "no more space",
-        "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan",
-        "  see /results/exp/dir_4/error.txt",
-    ]
-
-
 XTERM = {"TERM": "xterm"}
 
 
@@ -364,12 +327,6 @@ def test_the_view_suits_the_stream(
     chosen = choose_view(verbose, stream, environ, notebook)
     assert isinstance(chosen, UnfailingView)
     assert type(chosen.view) is kind
-
-
-def test_where_a_debugger_may_speak_to_its_user_lines_are_written() -> None:
-    chosen = choose_view(1, Terminal(), XTERM, notebook=False, inline=True)
-    assert isinstance(chosen, UnfailingView)
-    assert type(chosen.view) is LogView
 
 
 def test_a_terminal_that_cannot_show_the_signs_gets_lines() -> None:

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.progress.summary import StorageAge
-from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import (
     HeldNews,
     Retries,
     Retry,
     closing_text,
-    counts_text,
     path_of,
     pointer,
     retry_of,
@@ -78,14 +76,6 @@ def retry(event: Event | None, before: Trial | None, after: Trial | None, **fail
     return retry_of(event, before, after, spec(**failure))
 
 
-def test_a_retry_tells_the_cause_the_attempt_and_the_checkpoint() -> None:
-    told = retry_text(retry(RAISED, BEFORE, WAITS), 1, "/results/exp")
-    assert told == (
-        "train_t_0 failed at train.py:42 in train: ValueError: bad. Retrying: attempt 2 of 3, "
-        "from checkpoint_000003 (iteration 4).\n  see /results/exp/dir_0/error.txt"
-    )
-
-
 def test_one_that_starts_again_at_once_is_reported_although_its_error_is_forgotten() -> None:
     exited = Exited(trial_id="t_0", attempt=1, cause="was killed by SIGKILL")
     again = replace(BEFORE, status=Status.STARTING, attempt=2, failures=1, checkpoints=())
@@ -93,16 +83,6 @@ def test_one_that_starts_again_at_once_is_reported_although_its_error_is_forgott
     assert told == (
         "train_t_0 failed: WorkerLost: the worker process 77 was killed by SIGKILL. Retrying: "
         "attempt 2, from the start.\n  see /r/dir_0/stderr"
-    )
-
-
-def test_a_retry_names_the_node_and_that_it_had_said_that_it_would_leave() -> None:
-    exited = Exited(trial_id="t_0", attempt=1, cause="was lost with node a")
-    before = replace(BEFORE, place=Place(pid=77, hostname="vm", nodes=("a", "b")))
-    again = replace(before, status=Status.STARTING, attempt=2, preemptions=1, checkpoints=())
-    told = retry_text(retry(exited, before, again, max_preemptions=-1), 1, "/r")
-    assert told.startswith(
-        "train_t_0 failed on node a (host vm): Preempted: the worker process 77 was lost with node"
     )
 
 
@@ -124,13 +104,6 @@ def test_a_retry_that_waits_says_for_how_long() -> None:
     seen = retry(RAISED, BEFORE, WAITS, retry_wait_s=60.0)
     assert 30.0 <= seen.wait_s <= 60.0
     assert "Retrying in " in retry_text(seen, 1, "/r")
-
-
-def test_a_budget_of_its_own_counts_its_own_attempts() -> None:
-    exited = Exited(trial_id="t_0", attempt=1, cause="was killed by SIGKILL")
-    lost = replace(WAITS, failures=2, lost_workers=1)
-    seen = retry(exited, replace(BEFORE, failures=2), lost, max_lost_workers=4)
-    assert (seen.attempt, seen.most) == (2, 5)
 
 
 def test_a_checkpoint_that_was_lost_counts_as_no_failure() -> None:
@@ -247,14 +220,6 @@ def test_a_run_in_which_only_paused_trials_are_left_says_what_to_do() -> None:
     assert NEWS.waiting(run.machine).startswith("1 trial is paused: ")
 
 
-def test_trials_that_do_not_exist_yet_are_distinguished_from_those_that_wait() -> None:
-    assert counts_text(SUMMARY) == "6 trials: 1 finished, 1 failed, 1 running, 3 not created yet"
-
-
-def test_without_a_total_only_what_is_there_is_counted() -> None:
-    assert counts_text(replace(SUMMARY, total=None)) == "1 finished, 1 failed, 1 running"
-
-
 def test_the_last_line_counts_trials_time_and_failures() -> None:
     assert closing_text(DONE) == "24 trials in 1m 20s: 23 finished, 1 failed"
     one = replace(DONE, counts={Status.PENDING: 1})
@@ -290,21 +255,3 @@ def test_what_is_not_in_storage_yet_is_reported_with_its_age(
     storage: StorageAge | None, text: str
 ) -> None:
     assert storage_text(replace(SUMMARY, storage=storage)) == text
-
-
-def test_columns_whose_names_end_alike_can_be_distinguished() -> None:
-    alike = replace(DONE, metrics=("val/loss", "train/loss", "lr"), params=("net/lr", "opt/lr"))
-    headers, _ = table_of(replace(alike, params=(*alike.params, "lr", "opt/beta")))
-    assert headers[4:] == [
-        *("val/loss", "net/lr", "opt/lr", "config/lr", "beta", "train/loss", "lr"),
-    ]
-
-
-def test_none_is_a_value_and_a_parameter_that_does_not_apply_is_empty() -> None:
-    given: list[dict[str, Any]] = [{"flag": None}, {"depth": 3}]
-    rows = tuple(
-        replace(row, params=params) for row, params in zip(DONE.rows, given, strict=False)
-    )
-    headers, lines = table_of(replace(DONE, rows=rows, params=("flag", "depth")))
-    at = headers.index("flag")
-    assert [line[at : at + 2] for line in lines] == [["None", ""], ["", "3"]]

@@ -169,13 +169,6 @@ def test_four_of_eight_ranks_each_are_on_as_many_nodes_as_they_should(strategy: 
     assert all(len(place.gpus) == 2 for place in places[1:])
 
 
-def test_ranks_of_a_node_follow_each_other() -> None:
-    cluster = cluster_of([{"CPU": 3}, {"CPU": 5}])
-    places = arrange(cluster, PlacementGroupFactory([{"CPU": 1}] * 8))
-    assert places is not None
-    assert [place.node for place in places] == ["n1"] * 5 + ["n0"] * 3
-
-
 def test_a_trial_may_move_into_its_own_places() -> None:
     cluster = cluster_of([{"CPU": 3}])
     held = arrange(cluster, PlacementGroupFactory([{"CPU": 1}] * 2))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.codec import recalled, snapshot
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import Reply, Verdict, Warn
 from holdfast.scheduler.events import SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
@@ -123,12 +123,6 @@ def test_the_next_reports_get_the_same_answers(run: Rehearsal) -> None:
     assert state(again) == state(run.machine)
 
 
-def test_a_journal_that_begins_with_a_state_recalls_it_too(run: Rehearsal) -> None:
-    machine = Machine(SCHEDULER)
-    machine.replay(recalled(run.machine), now=run.now)
-    assert state(machine) == state(run.machine)
-
-
 def test_a_trial_that_began_again_has_forgotten_its_rungs(run: Rehearsal) -> None:
     assert recalls(snapshot(run.machine))
     run.fails("t0")
@@ -233,14 +227,6 @@ def test_every_stop_is_the_one_of_the_definition(
             stopped.add(trial)
 
 
-def test_the_rungs_are_where_the_paper_has_them() -> None:
-    run = running(1, ASHAScheduler(max_t=81, grace_period=1, reduction_factor=3, brackets=5))
-    policy = run.machine.policy
-    assert isinstance(policy, ASHAScheduler)
-    milestones = [[rung.milestone for rung in bracket.rungs] for bracket in policy._brackets]
-    assert milestones == [[1, 3, 9, 27, 81], [3, 9, 27, 81], [9, 27, 81], [27, 81], [81]]
-
-
 def test_a_trial_belongs_to_the_same_bracket_after_a_restore_and_to_each_some_do() -> None:
     scheduler = ASHAScheduler(max_t=81, reduction_factor=3, brackets=3)
     runs = [running(40, scheduler, seed=seed) for seed in (1, 1, 2)]
@@ -292,20 +278,3 @@ def test_one_that_diverged_first_does_not_stop_the_others() -> None:
     assert not stops(run, "t0", loss=math.nan)
     assert not stops(run, "t1", loss=5.0)
     assert stops(run, "t2", loss=math.nan)
-
-
-def test_at_max_t_a_trial_ends_unless_the_last_ones_are_left_alone() -> None:
-    for stop_last_trials in (True, False):
-        run = running(1, ASHAScheduler(max_t=2, stop_last_trials=stop_last_trials))
-        assert not stops(run, "t0", loss=1.0)
-        assert stops(run, "t0", loss=1.0) is stop_last_trials
-
-
-def test_iterations_that_are_trained_again_after_a_failure_are_judged_once() -> None:
-    run = running(2, ASHAScheduler(reduction_factor=2, max_t=8))
-    assert not stops(run, "t0", loss=5.0)
-    assert not stops(run, "t1", loss=1.0)
-    run.crash()
-    run.resume()
-    run.start("t0", "t1")
-    assert not stops(run, "t0", loss=5.0)

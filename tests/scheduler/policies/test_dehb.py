@@ -18,7 +18,6 @@ from holdfast.scheduler.events import Suggested
 from holdfast.scheduler.policies.hyperband import DEHBScheduler, shapes
 from holdfast.scheduler.searchers.cube import Vector
 from holdfast.scheduler.searchers.dehb import (
-    DehbBracket,
     DEHBSearch,
     Evolution,
     Individual,
@@ -164,11 +163,6 @@ def evolving(
     )
 
 
-def test_the_populations_are_as_large_as_the_brackets_that_begin_there() -> None:
-    assert [len(one) for one in evolving(81, 3).populations] == [81, 34, 15, 8, 5]
-    assert [DehbBracket(0, 0, shape).sizes for shape in shapes(9, 3)] == [[9, 3, 1], [5, 1], [3]]
-
-
 def test_crossover_takes_one_number_of_the_mutant_for_sure_and_others_by_chance() -> None:
     changed = []
     for seed in range(200):
@@ -253,20 +247,6 @@ def test_an_end_that_came_while_the_search_was_thinking_changes_nothing() -> Non
     tell(restored, tenth)
     for number in range(10, 20):
         assert restored.suggest(f"t{number}") == search.suggest(f"t{number}")
-
-
-def test_each_config_says_its_budget_and_has_what_is_searched() -> None:
-    search = searching()
-    first = [search.suggest(f"t{i}") for i in range(9)]
-    assert all(config["dehb"] == {"budget": 1, "bracket": 0} for config in first)
-    assert all(config.keys() == {"lr", "layers", "net", "dehb"} for config in first)
-    assert {type(config["net"]) for config in first} == {str, dict}
-    for i in range(9):
-        search.on_trial_complete(f"t{i}", {"loss": (i - 4) ** 2})
-    again = [search.suggest(f"t{i}") for i in range(9, 12)]
-    assert [config["dehb"]["budget"] for config in again] == [3, 3, 3]
-    best = [first[i] for i in (4, 3, 5)]
-    assert [config | {"dehb": 0} for config in again] == [config | {"dehb": 0} for config in best]
 
 
 def test_points_come_first_exactly_as_given() -> None:

@@ -224,15 +224,6 @@ def test_the_brackets_are_those_of_the_papers_table() -> None:
     assert [shape.places for shape in shapes(2, 3)] == [1]
 
 
-def test_the_last_to_come_continues_at_once_where_it_is_among_the_best() -> None:
-    run = halving(3)
-    for trial_id in ("t1", "t2"):
-        assert verdict(run, trial_id, 2.0) is Verdict.PAUSE
-        run.ends(trial_id)
-    assert verdict(run, "t0", 1.0) is Verdict.CONTINUE
-    assert [run.trial(f"t{i}").status for i in (1, 2)] == [Status.TERMINATED] * 2
-
-
 def test_a_trial_that_is_beyond_the_next_milestone_already_waits_there() -> None:
     def life(index: int, iteration: int) -> Step:
         if index == 2 and iteration % 5:
@@ -305,19 +296,6 @@ def test_a_bracket_waits_for_none_that_a_restore_has_left_behind() -> None:
     assert verdict(run, "t2", 1.0) is Verdict.PAUSE
     effects = run.ends("t2")
     assert [effect.trial_id for effect in effects if isinstance(effect, Launch)] == ["t2"]
-
-
-def test_paused_trials_stay_paused_over_a_restore() -> None:
-    run = halving(3)
-    assert verdict(run, "t0", 1.0) is Verdict.PAUSE
-    run.ends("t0")
-    run.crash()
-    run.resume()
-    assert [run.trial(f"t{i}").status for i in range(3)] == [
-        Status.PAUSED,
-        Status.STARTING,
-        Status.STARTING,
-    ]
 
 
 def test_trials_that_a_restore_adds_begin_where_a_bracket_still_has_room() -> None:

@@ -135,12 +135,6 @@ def curves(
     return lambda index, at: {"loss": losses[index][at - 1]} if at <= len(losses[index]) else None
 
 
-def test_no_one_is_trained_beyond_the_second_rung_while_the_ranking_stands() -> None:
-    steady = [[float(index)] * 9 for index in range(9)]
-    study = Lockstep(PASHAScheduler(max_t=9), curves(*steady), trials=9, **GOAL).to_the_end()
-    assert study.ends == [("TERMINATED", 3)] * 3 + [("TERMINATED", 1)] * 6
-
-
 def test_the_next_rung_opens_when_the_ranking_changes_and_noise_opens_none() -> None:
     steady = [[float(index)] * 27 for index in range(3, 27)]
     crossing_over = [[0.0, 0.0, 5.0, *[5.0] * 24], [1.0, 1.0, 1.0, *[1.0] * 24], [2.0] * 27]

@@ -13,11 +13,8 @@ from holdfast.scheduler.policies.pb2 import (
     Kernel,
     Measurement,
     Process,
-    likeliest,
     most_promising,
-    standardized,
 )
-from holdfast.scheduler.policy import AskUser, CloneTrial
 from tests.scheduler.policies.population import Play
 
 SHARES = st.floats(0, 1)
@@ -81,13 +78,6 @@ def measured(count: int) -> tuple[list[Measurement], list[float]]:
     return points, [-((point.place[0] - 0.3) ** 2) for point in points]
 
 
-def test_smooth_values_have_a_long_kernel_and_wild_ones_a_short_one() -> None:
-    points, values = measured(16)
-    wild = [math.sin(40 * point.place[0]) for point in points]
-    smooth = likeliest(points, standardized(values))
-    assert smooth.length > likeliest(points, standardized(wild)).length
-
-
 def chosen(
     points: list[Measurement], values: list[float], running: list[Measurement], seed: int = 0
 ) -> float:
@@ -95,13 +85,6 @@ def chosen(
         points, values, running, now=4.0, context=(), size=1, chance=Chance(f"{seed}")
     )
     return found
-
-
-def test_what_is_chosen_is_near_the_best_and_the_same_each_time() -> None:
-    points, values = measured(24)
-    found = [chosen(points, values, [], seed) for seed in range(3)]
-    assert all(abs(one - 0.3) < 0.2 for one in found)
-    assert found[0] == chosen(points, values, [])
 
 
 def test_what_runs_already_is_not_chosen_again() -> None:
@@ -147,16 +130,6 @@ def test_it_finds_what_makes_trials_better() -> None:
         found = [config["lr"] for _, _, config in play.clones()]
         assert all(0 <= one <= 1 for one in found)
         assert found[-1] == pytest.approx(0.7, abs=0.1)
-
-
-def test_what_is_learned_from_is_asked_outside_the_loop_and_is_in_the_journal() -> None:
-    play = trained(pb2(), 4)
-    asked = [one for many in play.decided for one in many if isinstance(one, AskUser)]
-    cloned = [one for many in play.decided for one in many if isinstance(one, CloneTrial)]
-    assert [one.trial_id for one in asked] == [one.trial_id for one in cloned]
-    assert all(len(one.question["asked"]["running"]) == 3 for one in asked)
-    play.crash()
-    assert play.run.machine.policy is not None
 
 
 def test_after_a_crash_it_chooses_what_it_would_have_chosen() -> None:

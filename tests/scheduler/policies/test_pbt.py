@@ -309,14 +309,6 @@ def test_one_of_two_values_is_drawn_again_as_often_as_configured() -> None:
     assert 70 <= sum(one["x"] not in (1.2, 0.8) for one in found) <= 130
 
 
-def test_nested_parameters_change_and_their_neighbours_stay() -> None:
-    config = {"net": {"width": 8, "act": "relu"}, "lr": 1.0}
-    found = explored({"net": {"width": [4, 8, 16]}}, config, resample=0.0)
-    assert {one["net"]["width"] for one in found} == {4, 16}
-    assert all(one["net"]["act"] == "relu" and one["lr"] == 1.0 for one in found)
-    assert config == {"net": {"width": 8, "act": "relu"}, "lr": 1.0}
-
-
 def test_what_a_config_lacks_is_filled_and_the_users_functions_are_left_to_be_asked() -> None:
     mutations = mutations_of({"lr": uniform(0, 1), "net": {"width": lambda: 3, "act": ["a"]}})
     filled = fill({"lr": 5.0}, mutations, Chance("0"))
@@ -531,17 +523,6 @@ def test_one_that_has_diverged_takes_over_and_no_one_takes_over_from_it() -> Non
     assert [(clone, source) for clone, source, _ in play.clones()] == [("t0", "t1")]
 
 
-def test_trials_that_have_ended_do_not_count() -> None:
-    play = Play(pbt(perturbation_interval=1), 3)
-    for trial_id, loss in (("t0", 1.0), ("t1", 2.0), ("t2", 3.0)):
-        play.step(trial_id, loss)
-    play.run.ends("t0")
-    play.decided.clear()
-    play.step("t1", 2.0)
-    play.step("t2", 3.0)
-    assert [(clone, source) for clone, source, _ in play.clones()] == [("t2", "t1")]
-
-
 def test_no_one_takes_over_what_one_had_saved_before_it_was_none_of_the_best() -> None:
     """A class trainable saves itself on request; t1 is the best again when t0 has ended."""
     play = Play(pbt(perturbation_interval=1), 3, saves_when_told=True)
@@ -563,34 +544,6 @@ def test_no_one_takes_over_what_one_had_saved_before_it_was_none_of_the_best() -
     (clone,) = step("t2", 9.0)
     assert isinstance(clone, CloneTrial)
     assert clone.source == "t1"
-
-
-def test_class_trainables_of_the_best_are_asked_to_save_themselves() -> None:
-    play = Play(pbt(perturbation_interval=1), 2, saves_when_told=True)
-    assert play.step("t0", 1.0) == []
-    (clone,) = play.step("t1", 2.0)
-    assert isinstance(clone, CloneTrial)
-    assert play.step("t0", 1.0) == [SaveTrial(trial_id="t0")]
-
-
-def test_one_that_takes_over_and_has_nothing_left_to_do_has_reported_all_the_same() -> None:
-    play = Play(pbt(perturbation_interval=1), 2)
-    play.step("t0", 1.0)
-    play.step("t1", 2.0)
-    assert play.clones() != []
-    play.run.ends("t1")
-    assert play.run.trial("t1").status is Status.TERMINATED
-    assert play.run.trial("t1").row == {"loss": 2.0}
-
-
-def test_where_there_is_less_room_than_trials_they_take_turns() -> None:
-    play = Play(pbt(hyperparam_mutations=LR, quantile_fraction=0.0), 5, room=2)
-    for number in range(60):
-        running = play.running()
-        play.step(running[number % len(running)], float(number))
-    iterations = [trial.iteration for trial in play.run.machine.trials.values()]
-    assert sum(iterations) == 60
-    assert max(iterations) - min(iterations) <= 2 * 2
 
 
 @pytest.mark.parametrize("explore", [None, lambda config: config])
@@ -616,22 +569,6 @@ def test_one_that_takes_over_again_and_again_keeps_no_one_from_the_room(
     )
     assert found.reason == "done"
     assert [trial.iteration for trial in found.trials] == [6, 6, 6, 6]
-
-
-def test_no_one_is_paused_where_there_is_room_for_all() -> None:
-    play = Play(pbt(quantile_fraction=0.0), 3)
-    for number in range(12):
-        play.step(f"t{number % 3}", 1.0)
-    assert {trial.attempt for trial in play.run.machine.trials.values()} == {1}
-
-
-def test_one_that_has_saved_nothing_since_it_was_looked_at_does_not_give_way_yet() -> None:
-    play = Play(pbt(quantile_fraction=0.0), 2, room=1)
-    play.step("t0", 1.0)
-    play.run.report("t0", {"loss": 1.0})
-    assert play.run.trial("t0").status is Status.RUNNING
-    play.step("t0", 1.0)
-    assert play.running() == ["t1"]
 
 
 def test_in_step_all_wait_for_each_other_and_change_together() -> None:

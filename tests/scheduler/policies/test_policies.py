@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest, Verdict
+from holdfast.scheduler.effects import Effect, Launch, Reply, Verdict
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.policies.asha import ASHAScheduler, MultiObjectiveASHAScheduler
 from holdfast.scheduler.policies.median import MedianStoppingRule
 from holdfast.scheduler.policies.pasha import PASHAScheduler
 from holdfast.scheduler.policy import (
     Decision,
-    FIFOScheduler,
     Observation,
     PauseTrial,
     StopTrial,
@@ -93,100 +92,6 @@ def test_a_policy_sees_each_report_with_our_counts_in_it() -> None:
     }
 
 
-def test_a_policy_sees_each_trial_end_once() -> None:
-    run = running(2)
-    run.ends("t0")
-    run.fails("t1")
-    run.exits("t1")
-    assert told(run).ended == ["t0", "t1"]
-
-
-def test_it_stops_the_trial_that_reports() -> None:
-    run = running(1)
-    assert run.report("t0", {"stop": "t0"}) == [reply(Verdict.STOP)]
-    assert run.trial("t0").status is Status.STOPPING
-
-
-def test_it_stops_another_trial_in_the_middle_of_its_code() -> None:
-    run = running(2)
-    assert run.report("t0", {"stop": "t1"}) == [
-        Halt(trial_id="t1", attempt=1),
-        reply(Verdict.CONTINUE),
-    ]
-
-
-def test_a_trial_that_pauses_gives_up_its_worker_and_its_resources() -> None:
-    run = running(2)
-    assert run.report("t0", {"pause": "t0"}, checkpoint=True)[-1] == reply(Verdict.PAUSE)
-    run.returns("t0")
-    assert run.trial("t0").status is Status.PAUSED
-    assert run.exits("t0") == []
-    assert run.machine.placement.capacity.free == {"CPU": 1}
-    assert run.trial("t0").status is Status.PAUSED
-
-
-def test_a_checkpoint_made_when_pausing_counts() -> None:
-    run = running(2, saves_when_told=True)
-    run.report("t0", {"pause": "t0"})
-    run.save("t0")
-    assert len(run.trial("t0").checkpoints) == 1
-
-
-def test_an_unpaused_trial_starts_at_once_where_there_is_room() -> None:
-    run = running(2)
-    run.report("t0", {"pause": "t0"}, checkpoint=True)
-    run.ends("t0")
-    effects = run.report("t1", {"unpause": "t0"})
-    assert launches(effects) == ["t0"]
-    assert effects[-1] == reply(Verdict.CONTINUE, "t1")
-    assert run.trial("t0").resumed_from == 1
-
-
-def test_an_unpaused_trial_waits_for_its_own_worker_to_be_gone() -> None:
-    run = running(2)
-    run.report("t0", {"pause": "t0"}, checkpoint=True)
-    assert launches(run.report("t1", {"unpause": "t0"})) == []
-    assert run.save("t0") != []
-    assert launches(run.ends("t0")) == ["t0"]
-    assert run.trial("t0").resumed_from == 1
-
-
-def test_another_trial_is_paused_in_the_middle_of_its_code() -> None:
-    run = running(2)
-    assert Halt(trial_id="t1", attempt=1) in run.report("t0", {"pause": "t1"})
-    run.fails("t1")
-    assert run.exits("t1") == []
-    assert run.trial("t1").status is Status.PAUSED
-    assert run.trial("t1").failures == 0
-
-
-def test_a_paused_trial_can_be_stopped_and_is_seen_to_end() -> None:
-    run = running(2)
-    run.report("t0", {"pause": "t0"}, checkpoint=True)
-    run.ends("t0")
-    assert run.report("t1", {"stop": "t0"}) == [reply(Verdict.CONTINUE, "t1")]
-    assert run.trial("t0").status is Status.TERMINATED
-    assert told(run).ended == ["t0"]
-
-
-def test_a_waiting_trial_can_be_stopped_and_never_starts() -> None:
-    run = Rehearsal(capacity={"CPU": 1}, policy=Told(), resources=None)
-    run.suggest()
-    run.suggest()
-    run.start("t0")
-    run.report("t0", {"stop": "t1"})
-    assert run.trial("t1").status is Status.TERMINATED
-    assert launches(run.ends("t0")) == []
-
-
-def test_stopping_the_first_that_waits_makes_way_for_the_next() -> None:
-    run = Rehearsal(capacity={"CPU": 2}, policy=Told(), resources=None)
-    run.suggest()
-    run.start("t0")
-    run.suggest({"CPU": 2})
-    assert run.report("t0", {"stop": "t1"})[0] == Suggest(index=2)
-
-
 def test_a_trial_that_is_paused_and_stopped_in_one_turn_is_asked_to_stop() -> None:
     run = running(1)
     assert run.report("t0", {"pause": "t0", "stop": "t0"}, checkpoint=True)[-1:] == [
@@ -198,14 +103,6 @@ def test_trials_that_are_left_paused_at_the_end_continue() -> None:
     run = running(1)
     run.report("t0", {"pause": "t0"}, checkpoint=True)
     assert launches(run.ends("t0")) == ["t0"]
-
-
-def test_a_decision_at_the_end_of_a_trial_is_carried_out() -> None:
-    policy = Told(after_end=[UnpauseTrial(trial_id="t0")])
-    run = running(2, policy)
-    run.report("t0", {"pause": "t0"}, checkpoint=True)
-    run.ends("t0")
-    assert launches(run.returns("t1")) == ["t0"]
 
 
 @pytest.mark.parametrize("order", [{"unpause": "t1"}, {"stop": "t2"}, {"pause": "t2"}])
@@ -224,15 +121,6 @@ def test_a_report_of_a_trial_that_is_stopping_is_not_shown() -> None:
     assert [event.trial_id for event in told(run).seen] == ["t0"]
 
 
-def test_an_interrupt_leaves_paused_trials_as_they_are() -> None:
-    run = running(2)
-    run.report("t0", {"pause": "t0"}, checkpoint=True)
-    run.handle(EndOrdered(reason="interrupt"))
-    run.ends("t0")
-    assert run.ends("t1") == [Finish(reason="interrupt")]
-    assert run.trial("t0").status is Status.PAUSED
-
-
 def test_a_spent_budget_ends_paused_trials() -> None:
     run = running(2)
     run.report("t0", {"pause": "t0"}, checkpoint=True)
@@ -241,33 +129,12 @@ def test_a_spent_budget_ends_paused_trials() -> None:
     assert run.trial("t0").status is Status.TERMINATED
 
 
-def test_a_restore_lets_paused_trials_continue() -> None:
-    run = running(2)
-    run.report("t0", {"pause": "t0"}, checkpoint=True)
-    run.crash()
-    assert sorted(launches(run.resume())) == ["t0", "t1"]
-
-
-def test_a_restore_leaves_it_to_the_policy_when_paused_trials_continue() -> None:
-    run = running(2, scheduler="Told")
-    run.report("t0", {"pause": "t0"}, checkpoint=True)
-    run.crash()
-    assert launches(run.resume()) == ["t1"]
-    run.start("t1")
-    assert launches(run.report("t1", {"unpause": "t0"})) == ["t0"]
-
-
 def test_a_policy_sees_the_end_of_a_trial_that_a_crash_cut_off_while_it_stopped() -> None:
     run = running(1)
     run.report("t0", {"stop": "t0"})
     run.crash()
     run.resume()
     assert told(run).ended == ["t0"]
-
-
-def test_fifo_decides_nothing() -> None:
-    machine = Rehearsal().machine
-    assert list(FIFOScheduler().decide(machine, TrialEnded(trial_id="t0"))) == []
 
 
 def test_a_scheduler_must_define_decide() -> None:

@@ -9,7 +9,7 @@ import pytest
 from holdfast.scheduler.effects import AskScheduler, Effect, Launch, Reply, Suggest, Verdict, Warn
 from holdfast.scheduler.events import SchedulerAnswered, SearchEnded
 from holdfast.scheduler.policies.ray_style import RayStyleScheduler, scheduler_of
-from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler, View
+from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
 from holdfast.simulate.study import simulate
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import TuneConfig
@@ -71,26 +71,6 @@ def launched(effects: list[Effect]) -> list[str]:
     return [one.trial_id for one in effects if isinstance(one, Launch)]
 
 
-@pytest.mark.parametrize(
-    ("said", "verdict", "status"),
-    [
-        ("CONTINUE", Verdict.CONTINUE, Status.RUNNING),
-        ("NOOP", Verdict.CONTINUE, Status.RUNNING),
-        ("STOP", Verdict.STOP, Status.STOPPING),
-        ("PAUSE", Verdict.PAUSE, Status.PAUSED),
-    ],
-)
-def test_a_report_is_answered_after_the_call_as_it_says(
-    said: str, verdict: Verdict, status: Status
-) -> None:
-    run = running(Judge())
-    effects = run.report("t0", checkpoint=True)
-    assert (asked(effects), verdicts(effects)) == ([("t0", "on_trial_result")], [])
-    assert run.report("t1", checkpoint=True)  # the other trial waits for its own answer
-    effects = answer(run, "t0", said)
-    assert (verdicts(effects), run.trial("t0").status) == ([verdict], status)
-
-
 def test_a_stopped_trial_names_the_users_class() -> None:
     run = running(Judge())
     run.report("t0")
@@ -99,19 +79,6 @@ def test_a_stopped_trial_names_the_users_class() -> None:
     stop = run.trial("t0").stop
     assert stop is not None
     assert stop.by == "Judge"
-
-
-def test_a_paused_trial_resumes_when_no_other_waits_and_the_search_has_no_more() -> None:
-    run = running(Judge())
-    run.report("t0", checkpoint=True)
-    answer(run, "t0", "PAUSE")
-    run.ends("t0")
-    run.suggest()  # there is room for another one
-    run.start("t2")
-    assert run.trial("t0").status is Status.PAUSED
-    assert launched(run.handle(SearchEnded())) == []
-    assert run.trial("t0").status is Status.PENDING
-    assert launched(run.ends("t1")) == ["t0"]
 
 
 def test_a_trial_that_pauses_alone_resumes_at_once() -> None:
@@ -174,16 +141,6 @@ def test_the_end_of_a_trial_waits_for_the_call_about_its_report() -> None:
     assert run.trial("t0").status is Status.ERROR
 
 
-def test_a_scheduler_may_stop_and_pause_other_trials() -> None:
-    run = running(Judge(), 3)
-    run.report("t1", checkpoint=True)
-    answer(run, "t1", "CONTINUE")
-    run.report("t0")
-    answer(run, "t0", "CONTINUE", orders=[["PAUSE", "t1"], ["STOP", "t2"]])
-    states = [run.trial(f"t{index}").status for index in range(3)]
-    assert states == [Status.RUNNING, Status.PAUSED, Status.STOPPING]
-
-
 def test_it_chooses_which_paused_trial_resumes_and_the_report_waits_for_that_too() -> None:
     run = running(Chooser(), 3)
     run.handle(SearchEnded())
@@ -221,18 +178,6 @@ def test_when_all_are_paused_it_chooses_or_all_resume(
     if chosen:
         effects += answer(run, "t0", chosen=None)
     assert launched(effects) == resumed
-
-
-def test_a_crash_keeps_the_decisions_and_asks_again_what_was_not_answered() -> None:
-    run = running(Judge())
-    run.handle(SearchEnded())
-    run.report("t0", checkpoint=True)
-    answer(run, "t0", "STOP")
-    run.report("t1", checkpoint=True)
-    run.crash()
-    assert asked(run.resume()) == [("t1", "on_trial_result")]
-    assert run.trial("t0").status is Status.TERMINATED
-    assert launched(answer(run, "t1", "CONTINUE")) == ["t1"]
 
 
 def test_a_slow_scheduler_does_not_get_trials_without_end() -> None:
@@ -309,12 +254,3 @@ def test_a_scheduler_knows_its_goal_by_either_name() -> None:
     policy = scheduler_of(Own())
     assert isinstance(policy, RayStyleScheduler)
     assert (policy.metric, policy.mode, policy.name) == ("loss", "min", "Own")
-
-
-def test_a_class_that_only_decides_is_pure_as_before() -> None:
-    class Pure(TrialScheduler):
-        def decide(self, view: View, event: Any) -> Any:
-            return ()
-
-    pure = Pure()
-    assert scheduler_of(pure) is pure

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.scheduler.searchers.concurrency_limiter import (
-    TRIAL_INDEX,
     ConcurrencyLimiter,
     Repeater,
 )
@@ -77,13 +76,6 @@ def suggested(search: Searcher, *numbers: int) -> list[Any]:
 # -- so many at once ----------------------------------------------------------------------------
 
 
-def test_no_more_than_the_limit_are_under_way() -> None:
-    limiter = ConcurrencyLimiter(Counter(), max_concurrent=2)
-    assert suggested(limiter, 0, 1, 2) == [{"x": 0}, {"x": 1}, None]
-    limiter.on_trial_complete("t0", loss(1))
-    assert suggested(limiter, 2, 3) == [{"x": 2}, None]
-
-
 def test_trials_of_before_a_restore_count_and_only_once() -> None:
     limiter = ConcurrencyLimiter(Counter(), max_concurrent=2)
     for number in range(3):
@@ -145,12 +137,6 @@ def test_a_search_that_keeps_to_a_limit_by_itself_is_left_to_it() -> None:
     assert suggested(limiter, 0, 1) == [{"x": 0}, {"x": 1}]
 
 
-def test_the_limit_can_be_changed() -> None:
-    limiter = ConcurrencyLimiter(Counter(), max_concurrent=1)
-    assert limiter.set_max_concurrency(2)
-    assert suggested(limiter, 0, 1, 2) == [{"x": 0}, {"x": 1}, None]
-
-
 @pytest.mark.parametrize("most", [0, -1, 1.5, True, None])
 def test_a_limit_that_lets_nothing_run_is_refused(most: Any) -> None:
     with pytest.raises(InvalidConfig, match="max_concurrent must be 1 or more"):
@@ -173,20 +159,6 @@ def test_searches_of_before_are_given_only_what_they_know() -> None:
 
 
 # -- several times each -------------------------------------------------------------------------
-
-
-def test_each_config_is_tried_several_times_and_the_mean_is_reported() -> None:
-    counter = Counter()
-    repeater = Repeater(counter, repeat=2)
-    assert suggested(repeater, 0, 1, 2) == [
-        {"x": 0, TRIAL_INDEX: 0},
-        {"x": 0, TRIAL_INDEX: 1},
-        {"x": 1, TRIAL_INDEX: 0},
-    ]
-    repeater.on_trial_complete("t1", loss(1.0))
-    assert counter.ends == []
-    repeater.on_trial_complete("t0", loss(4))
-    assert counter.ends == [("t0", loss(2.5), False)]
 
 
 def test_the_number_is_left_out_of_the_config_where_it_is_not_wanted() -> None:

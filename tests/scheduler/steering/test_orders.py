@@ -4,10 +4,9 @@ import msgpack
 import pytest
 
 from holdfast.scheduler.codec import encode, snapshot
-from holdfast.scheduler.effects import Finish, Halt, Suggest, Warn
+from holdfast.scheduler.effects import Finish, Suggest, Warn
 from holdfast.scheduler.events import (
     ConfigRefused,
-    EndOrdered,
     LimitChanged,
     NoteWritten,
     Order,
@@ -20,7 +19,7 @@ from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.steering import MOST_NOTE_CHARS, refusal
 from holdfast.testing.rehearsal import Rehearsal, facts, trial_spec
 from holdfast.trial.config import FailureConfig
-from holdfast.trial.trial import Status, StopReason
+from holdfast.trial.trial import Status
 from tests.scheduler.steering.orders import (
     BY,
     added,
@@ -134,35 +133,6 @@ def is_complete(run: Rehearsal) -> bool:
     return run.machine.is_complete
 
 
-def test_a_running_trial_stops_and_says_who_stopped_it() -> None:
-    run = running()
-    run.report("t0", {"loss": 1.0})
-    assert Halt(trial_id="t0", attempt=1) in run.handle(stop("t0"))
-    assert run.trial("t0").status is Status.STOPPING
-    run.ends("t0")
-    trial = run.trial("t0")
-    assert trial.status is Status.TERMINATED
-    assert trial.stop is not None
-    assert (trial.stop.reason, trial.stop.by) == (StopReason.USER, BY)
-    assert trial.stop.why == "stopped by ann (page)"
-    assert trial.stop.reason.is_early
-    assert trial.row == {"loss": 1.0}
-
-
-def test_a_trial_that_waits_ends_at_once_and_the_next_starts() -> None:
-    run = running()
-    run.suggest()  # t1 waits
-    assert run.handle(stop("t1")) == []
-    assert run.trial("t1").status is Status.TERMINATED
-    assert not run.machine.placement.queue
-
-
-def test_a_paused_trial_can_be_stopped_and_the_run_finishes() -> None:
-    run = paused()
-    assert run.handle(stop("t0")) == [Finish(reason="done")]
-    assert run.trial("t0").status is Status.TERMINATED
-
-
 def test_a_trial_that_waits_before_its_retry_can_be_stopped() -> None:
     run = running(failure=FailureConfig(max_failures=1, retry_wait_s=60))
     run.handle(SearchEnded())
@@ -231,16 +201,6 @@ def test_an_added_config_becomes_a_trial_that_starts_before_those_that_wait() ->
     assert launched(run.ends("t0")) == ["t2"]
 
 
-def test_several_added_configs_are_asked_for_one_after_the_other() -> None:
-    run = running()
-    run.handle(added(0.1))
-    assert run.handle(added(0.2)) == []
-    effects = run.suggest(is_added=True)
-    assert Suggest(index=2, config={"lr": 0.2}) in effects
-    run.suggest(is_added=True)
-    assert run.machine.configs == ()
-
-
 def test_an_added_config_runs_after_the_search_has_ended_and_while_it_waits() -> None:
     run = running()
     run.handle(SearchEnded())
@@ -272,19 +232,6 @@ def test_an_added_config_that_makes_no_trial_is_a_warning() -> None:
         text="The added config {'lr': 0.5} makes no trial: ValueError: too large"
     )
     assert finish == Finish(reason="done")
-
-
-def test_an_added_config_survives_a_crash_and_the_end_of_the_run() -> None:
-    run = running()
-    run.handle(added())
-    run.crash()
-    assert Suggest(index=1, config={"lr": 0.5}) in run.resume()
-    run.crash()
-    run.resume()
-    run.handle(EndOrdered(reason="interrupt"))
-    run.exits("t0")
-    run.crash()
-    assert Suggest(index=1, config={"lr": 0.5}) in run.resume()
 
 
 def test_a_note_replaces_the_former_one_also_after_the_trial_has_ended() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Release, Reply, Verdict
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Verdict
 from holdfast.scheduler.events import EndOrdered, SearchEnded, SearchWaits
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policies.hyperband import HyperBandScheduler
@@ -13,8 +13,6 @@ from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.steering import refusal
 from holdfast.testing.rehearsal import Lockstep, Rehearsal
-from holdfast.trial.config import FailureConfig
-from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Status
 from tests.scheduler.steering.orders import launched, pause, paused, resume, running
 
@@ -97,9 +95,6 @@ def test_a_trial_that_the_scheduler_has_paused_can_be_paused_and_then_waits_for_
     assert run.machine.held == ["t0"]  # the scheduler has promoted it
     assert run.trial("t1").status is Status.TERMINATED
     assert launched(run.handle(resume("t0"))) == ["t0"]
-
-
-ELASTIC = PlacementGroupFactory([{"CPU": 1}] * 3, least_bundles=2)
 
 
 def waits(run: Rehearsal) -> bool:
@@ -193,96 +188,6 @@ def test_a_pause_can_be_hurried() -> None:
     assert run.handle(pause("t0", now=True)) == [Halt(trial_id="t0", attempt=1)]
 
 
-def test_a_pause_survives_a_failure_and_its_retry() -> None:
-    run = running(failure=FailureConfig(max_failures=2, retry_wait_s=30))
-    run.handle(SearchEnded())
-    run.handle(pause("t0"))
-    run.fails("t0")
-    run.exits("t0")
-    assert run.machine.held == []  # it still waits for its retry
-    assert not waits(run)
-    assert run.waited("t0") == []
-    assert run.machine.held == ["t0"]
-    assert launched(run.handle(resume("t0"))) == ["t0"]
-
-
-def test_a_trial_that_ends_before_its_pause_has_ended() -> None:
-    run = running()
-    run.handle(SearchEnded())
-    run.handle(pause("t0"))
-    assert run.ends("t0") == [Finish(reason="done")]
-    assert not run.trial("t0").is_held
-
-
-def test_other_trials_run_while_one_is_paused() -> None:
-    run = paused()
-    assert waits(run)
-    run = running(2)
-    run.handle(pause("t0", now=True))
-    run.exits("t0")
-    run.suggest()
-    assert run.trial("t2").status is Status.STARTING
-    assert not waits(run)
-
-
-def test_an_idle_worker_ends_when_only_paused_trials_are_left() -> None:
-    run = running(reuse_actors=True)
-    run.handle(SearchEnded())
-    run.handle(pause("t0"))
-    run.report("t0", checkpoint=True)
-    assert run.returns("t0") == [Release(trial_id="t0", attempt=1)]
-    run.exits("t0")
-    assert waits(run)
-    assert launched(run.handle(resume("t0"))) == ["t0"]
-
-
-def test_a_reused_worker_is_not_kept_from_other_trials() -> None:
-    run = running(reuse_actors=True)
-    run.suggest()
-    run.handle(pause("t0"))
-    run.report("t0", checkpoint=True)
-    (launch,) = [one for one in run.returns("t0") if isinstance(one, Launch)]
-    assert (launch.trial_id, launch.reuse) == ("t1", "t0")
-
-
-def test_an_elastic_trial_pauses_and_comes_back_with_what_is_free() -> None:
-    run = Rehearsal(capacity={"CPU": 3}, resources=None)
-    run.suggest(ELASTIC)
-    run.start("t0")
-    run.handle(pause("t0"))
-    run.report("t0", checkpoint=True, has_room=True)
-    run.ends("t0")
-    assert run.machine.held == ["t0"]
-    run.handle(resume("t0"))
-    assert run.trial("t0").bundles == 3
-
-
-def test_an_elastic_trial_that_loses_a_worker_while_it_pauses_waits() -> None:
-    run = Rehearsal(capacity={"CPU": 3}, resources=None)
-    run.suggest(ELASTIC)
-    run.start("t0")
-    run.handle(pause("t0"))
-    run.fails("t0", kind="lost")
-    assert launched(run.exits("t0")) == []
-    assert run.machine.held == ["t0"]
-
-
-def test_a_paused_trial_stays_paused_when_its_node_goes_and_another_joins() -> None:
-    run = Rehearsal(capacity={}, offer=[NodeKind(name="k", resources={"CPU": 1})])
-    run.joins("a", {"CPU": 1})
-    run.suggest()
-    run.start("t0")
-    run.handle(SearchEnded())
-    run.handle(pause("t0"))
-    run.report("t0", checkpoint=True)
-    run.ends("t0")
-    run.leaves("a")
-    assert launched(run.joins("b", {"CPU": 1})) == []
-    assert run.machine.held == ["t0"]
-    assert launched(run.handle(resume("t0"))) == []  # is the checkpoint in storage?
-    assert launched(run.commit("t0", 0)) == ["t0"]
-
-
 def test_the_end_of_the_run_by_its_budget_ends_paused_trials_that_have_begun() -> None:
     run = paused()
     assert run.handle(EndOrdered(reason="budget")) == [Finish(reason="budget")]
@@ -296,26 +201,6 @@ def test_an_interrupt_leaves_paused_trials_paused_after_a_restore() -> None:
     assert launched(run.resume()) == []
     assert waits(run)
     assert launched(run.handle(resume("t0"))) == ["t0"]
-
-
-def test_a_pause_that_had_not_happened_before_a_crash_holds_after_it() -> None:
-    run = running()
-    run.report("t0", checkpoint=True)
-    run.handle(pause("t0"))
-    run.crash()
-    effects = run.resume()
-    assert launched(effects) == []
-    assert run.machine.held == ["t0"]
-
-
-def test_a_crash_between_the_pause_and_the_exit_of_the_worker_changes_nothing() -> None:
-    run = running()
-    run.handle(SearchEnded())
-    run.handle(pause("t0"))
-    run.report("t0", checkpoint=True)
-    run.crash()
-    assert launched(run.resume()) == []
-    assert run.machine.held == ["t0"]
 
 
 def test_the_run_does_not_wait_for_a_paused_trial_that_a_restore_skips() -> None:

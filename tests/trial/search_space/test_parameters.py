@@ -40,19 +40,6 @@ def parameters(space: dict[str, Any], **more: Any) -> Parameters:
     return Parameters(space, who="ThatSearch", **more)
 
 
-def test_parameters_are_named_by_their_place_and_say_when_they_exist() -> None:
-    found = {one.name: one.conditions for one in parameters(SPACE).all}
-    assert found == {
-        "lr": (),
-        "net": (),
-        "net:0/width": (("net", 0),),
-        "net:1/inner": (("net", 1),),
-        "net:1/inner:1": (("net", 1), ("net:1/inner", 1)),
-        "data/share": (),
-        "layers/0": (),
-    }
-
-
 @given(st.integers(0, 10_000))
 def test_each_assignment_is_a_config_and_the_config_the_assignment(seed: int) -> None:
     known = parameters(SPACE)

@@ -175,16 +175,6 @@ def left(space: dict[str, Any], configs: list[dict[str, Any]], samples: int) -> 
     return [compiled.variant(number, Random(0)).config for number in numbers]
 
 
-def test_of_a_grid_that_has_grown_only_what_is_new_is_made() -> None:
-    made = [{"x": 1}, {"x": 2}]
-    assert left({"x": grid_search([2, 1, 7])}, made, 1) == [{"x": 7}]
-    assert left({"x": grid_search([2, 1, 7])}, made, 2) == [
-        {"x": 7},
-        *({"x": n} for n in (2, 1, 7)),
-    ]
-    assert left({"x": grid_search([2])}, made, 1) == []
-
-
 def test_combinations_of_several_grids_are_distinguished() -> None:
     space = {"a": grid_search([1, 2]), "deep": {"b": grid_search(["x", "y"])}}
     made: list[dict[str, Any]] = [{"a": 2, "deep": {"b": "x"}}, {"a": 1}, {"a": 1, "deep": 3}]
