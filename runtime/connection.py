@@ -27,14 +27,14 @@ OnMessage = Callable[[Message], None]
 OnClosed = Callable[[str], None]
 
 # How long the other end may pause in the middle of a message.
-REST_S = 60.0
+PAUSE_S = 60.0
 # The largest frame between controller and agent: a worker's message, with the worker's name.
 LARGEST = LARGEST_FROM_WORKER + (1 << 12)
 # A process that does not read must not fill the memory of this one.
 MOST_UNSENT = 1 << 32
 # Above this many unsent bytes, no further parts of a file are read for the other end.
 _MUCH_UNSENT = 1 << 20
-_LOOK_S = 60.0
+_WAIT_S = 60.0
 # Process, user and group of a sender, from the kernel (`struct ucred`).
 _CRED = struct.Struct("iii")
 
@@ -169,19 +169,19 @@ class Connection(_Frames):
         on_closed: OnClosed,
         *,
         largest: int = LARGEST_FRAME,
-        rest_s: float = REST_S,
+        pause_s: float = PAUSE_S,
     ) -> None:
         """`on_closed` is called once, on the loop, with the reason; "" if the other end closed it.
 
-        If the other end stops in the middle of a message for `rest_s` seconds, the connection
+        If the other end stops in the middle of a message for `pause_s` seconds, the connection
         ends.
         """
         sock.setblocking(False)
         super().__init__(sock.fileno(), sock.fileno(), largest)
         self._socket = sock
         self._on_message, self._on_closed = on_message, on_closed
-        self._rest_s = rest_s
-        self._rest_timer: asyncio.TimerHandle | None = None
+        self._pause_s = pause_s
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._received = 0
         self.peer_pid = 0
         self._is_asking = _ask_who_sends(sock)
@@ -207,8 +207,8 @@ class Connection(_Frames):
         self.fail("")
 
     def close(self) -> None:
-        if self._rest_timer is not None:
-            self._rest_timer.cancel()
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         super().close()
 
     def _close(self) -> None:
@@ -232,24 +232,24 @@ class Connection(_Frames):
 
     def _on_part(self) -> None:
         self._received += 1
-        if self._rest_timer is None and self.is_open:
-            self._await_rest()
+        if self._pause_timer is None and self.is_open:
+            self._await_more()
 
-    def _await_rest(self) -> None:
-        due = self._loop.time() + self._rest_s
-        self._rest_timer = self._loop.call_at(due, self._look_for_rest, self._received, due)
+    def _await_more(self) -> None:
+        due = self._loop.time() + self._pause_s
+        self._pause_timer = self._loop.call_at(due, self._judge_pause, self._received, due)
 
-    def _look_for_rest(self, received: int, due: float) -> None:
+    def _judge_pause(self, received: int, due: float) -> None:
         """Read what has arrived before judging. If this process was suspended, begin again."""
-        self._rest_timer = None
+        self._pause_timer = None
         was_late = is_late(due, self._loop.time())
         self.drain()
-        if not (self.is_open and self._decoder.is_within) or self._rest_timer is not None:
+        if not (self.is_open and self._decoder.is_within) or self._pause_timer is not None:
             return
         if was_late or self._received != received:
-            self._await_rest()
+            self._await_more()
         else:
-            self.fail(f"it stopped in the middle of a message for {self._rest_s:g} s")
+            self.fail(f"it stopped in the middle of a message for {self._pause_s:g} s")
 
 
 class Codec(Protocol):
@@ -291,7 +291,7 @@ class Link(_Frames):
         self._sent = 0
         self._is_busy = False
         self._has_room = asyncio.Event()
-        self.heard_s = self._loop.time()
+        self.received_s = self._loop.time()
 
     def begin(self, on_message: OnMessage, on_closed: OnClosed) -> None:
         """Begin to read. `on_closed` is called once, with the reason; "" if the other end closed
@@ -328,7 +328,7 @@ class Link(_Frames):
         self.flush()
         while self.is_open and self._unsent_bytes > _MUCH_UNSENT:
             self._has_room.clear()
-            await happens(self._has_room, _LOOK_S)
+            await happens(self._has_room, _WAIT_S)
         return self.is_open
 
     def finish(self) -> None:
@@ -377,7 +377,7 @@ class Link(_Frames):
         self._writes = -1
 
     def _handle(self, data: bytes) -> None:
-        self.heard_s = self._loop.time()
+        self.received_s = self._loop.time()
         self._is_handling = True
         try:
             super()._handle(self.codec.receive(data))
@@ -402,13 +402,13 @@ async def end_if_silent(link: Link, lease_s: float, *, forgives: bool) -> None:
         due = since + lease_s
         await asyncio.sleep(due - loop.time())
         link.drain()  # a late reader finds only now what had arrived before
-        now, since = loop.time(), max(since, link.heard_s)
+        now, since = loop.time(), max(since, link.received_s)
         if not link.is_open or now < since + lease_s:
             continue
         if forgives and is_late(due, now):
             since = now
         else:
-            link.fail(f"not heard for {now - max(began, link.heard_s):.3g} s")
+            link.fail(f"not heard for {now - max(began, link.received_s):.3g} s")
 
 
 def _ask_who_sends(sock: socket.socket) -> bool:

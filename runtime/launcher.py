@@ -11,22 +11,32 @@ import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from holdfast.dataclass import dataclass
+from holdfast.names import printable, shown
 from holdfast.runtime import process_control
 from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
+from holdfast.schema import Between, Checked
+from holdfast.text.errors import shortened
 
 # A shell reports a death by a signal as the status 128 + signal.
 _SHELL_BASE = 128
 _LAST_LINES, _NOTHING = "Its last lines: ", "It printed nothing"
 _SHOWN = 200
+_LONGEST_CAUSE = 4000
 _OURS = {
     process_control.STOP: "holdfast's order to stop",
     process_control.DUMP: "holdfast's order to show its stack",
 }
+
+
+def _cause(value: object, name: str) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{name} must be text, not {shown(value)}")
+    return printable(shortened(value, _LONGEST_CAUSE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +44,8 @@ class ExitCause:
     """Why a worker ended. `cause` follows the words "the worker process"; `signum` is 0 if no
     signal ended it. `used` is what it has used, if that is known."""
 
-    cause: str
-    signum: int = 0
+    cause: Annotated[str, Checked(_cause)]
+    signum: Annotated[int, Between(0, 255)] = 0
     is_out_of_memory: bool = False
     used: Used | None = None
 
@@ -144,7 +154,7 @@ def _count(path: Path) -> int | None:
 def job_cause(where: str, command: str, how: str, lines: Sequence[str]) -> str:
     """How a job that ran a command has ended: the place, the command and its last lines."""
     told = f"{_LAST_LINES}{' | '.join(lines)}" if lines else _NOTHING
-    return f"{where}: `{command}` {how}. {told}"
+    return f"{where and f'{where}: '}`{command}` {how}. {told}"
 
 
 def short_cause(cause: str) -> str:

@@ -36,12 +36,12 @@ from holdfast.runtime.process_exits import (
     survives,
 )
 from holdfast.runtime.tasks import TaskScope, happens
-from holdfast.runtime.usage.used import Spent, Used, read_spent
+from holdfast.runtime.usage.used import Spent, Used
 from holdfast.runtime.warm.client import LocalWorker, WarmClient
 from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
 from holdfast.runtime.warm.sampling import Sampling
 from holdfast.runtime.warm.succession import Forker, Succession
-from holdfast.runtime.wire import Message
+from holdfast.runtime.wire import Message, checked
 
 # The time from an order to the question, and from the question to a kill without an answer.
 ANSWER_S = 60.0
@@ -311,7 +311,7 @@ class LocalLauncher:
                 self._fail_launch(name, reason)
             case ["exited", str(name), int(status), list(spent)]:
                 self._survivors.pop(name, None)
-                self._on_exited(name, status, read_spent(spent))
+                self._on_exited(name, status, checked(Spent, spent))
             case _:
                 raise WireError(f"not a message of the warm parent: {message!r:.200}")
 

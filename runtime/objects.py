@@ -27,7 +27,7 @@ import os
 import pickle
 import stat
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -223,7 +223,7 @@ class NoRoom(OSError):
 
 
 class ForeignFolder(OSError):
-    """Other users can write to the folder for objects, so its contents cannot be trusted."""
+    """Other users can write to the folder, so its contents cannot be trusted."""
 
 
 class ObjectFolder:
@@ -234,7 +234,7 @@ class ObjectFolder:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._roots = roots(environ)
-        self._folders: dict[str, tuple[str, int]] = {}
+        self._folders: dict[str, LockedFolder] = {}
 
     def put(self, name: str, value: Pickled) -> str:
         """Write the value to a file, which gets its name when it is complete. Returns the path.
@@ -257,19 +257,18 @@ class ObjectFolder:
     def close(self) -> None:
         """Remove all objects. Processes that have mapped one can still read it."""
         while self._folders:
-            root, (folder, fd) = self._folders.popitem()
-            _remove(root, folder, fd)
+            self._folders.popitem()[1].remove()
 
     def forsake(self) -> None:
         """In a forked child: close the descriptors; the folders belong to the parent."""
-        for _, fd in self._folders.values():
-            os.close(fd)
+        for folder in self._folders.values():
+            os.close(folder.lock)
         self._folders.clear()
 
     def _write(self, root: str, name: str, value: Pickled) -> str:
         if root not in self._folders:
-            self._folders[root] = _new_folder(root)
-        path = os.path.join(self._folders[root][0], name)
+            self._folders[root] = LockedFolder(_base(root))
+        path = os.path.join(self._folders[root].path, name)
         write(f"{path}.part", value)
         os.rename(f"{path}.part", path)
         return path
@@ -292,47 +291,60 @@ def _temporary_folder() -> str:
         return "/tmp"
 
 
-class TemporaryFolder:
+def temporary_folder() -> LockedFolder:
     """A folder on the disk for files of this process. `remove_abandoned` removes it if the
     process was killed. Raises OSError."""
-
-    def __init__(self) -> None:
-        self._root = _temporary_folder()
-        self.path, self._fd = _new_folder(self._root)
-
-    def remove(self) -> None:
-        _remove(self._root, self.path, self._fd)
+    return LockedFolder(_base(_temporary_folder()))
 
 
 def remove_abandoned(environ: Mapping[str, str]) -> None:
     """Remove the objects and files of processes that ended without removing them."""
     for root in dict.fromkeys((*roots(environ), _temporary_folder())):
-        for folder in _folders(_base(root)):
-            with suppress(OSError):  # its process lives, or another process has removed it
-                fd = _lock(folder)
-                try:
-                    try_to_delete(folder)
-                finally:
-                    os.close(fd)
-        with suppress(OSError):  # it is not empty, or does not exist
-            os.rmdir(_base(root))
+        remove_unlocked(_base(root))
 
 
 def _base(root: str) -> str:
     return os.path.join(root, f"holdfast-objects-{os.getuid()}")
 
 
-def _folders(base: str) -> Iterator[str]:
-    try:
-        _check_own(base)
-        names = os.listdir(base)
-    except OSError:
-        return
-    yield from (os.path.join(base, name) for name in names)
+class LockedFolder:
+    """A new folder `<base>/<process>-<random>` that only this user can read. This process keeps it
+    locked as long as it lives."""
+
+    def __init__(self, base: str) -> None:
+        """Raises OSError, and ForeignFolder if another user can write to `base`."""
+        import secrets
+
+        self._base = base
+        while True:
+            make_own(base)
+            self.path = os.path.join(base, f"{os.getpid()}-{secrets.token_hex(4)}")
+            try:
+                os.mkdir(self.path, 0o700)
+                self.lock = _lock(self.path)
+            except (FileNotFoundError, BlockingIOError):
+                continue  # another process removed or locked it before this process had locked it
+            if os.path.isdir(self.path):
+                return
+            os.close(self.lock)
+
+    def remove(self) -> None:
+        """Remove it, and end its lock."""
+        try_to_delete(self.path)  # the next process removes the rest
+        os.close(self.lock)
+        with suppress(OSError):  # other processes have folders there
+            os.rmdir(self._base)
+
+
+def make_own(base: str) -> None:
+    """Make a folder for this user, unless it is there. Raises OSError, and ForeignFolder if
+    another user could have written to it."""
+    with suppress(FileExistsError):
+        os.makedirs(base, mode=0o700)
+    _check_own(base)
 
 
 def _check_own(base: str) -> None:
-    """Raise ForeignFolder if another user could have written to the folder."""
     found = os.lstat(base)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise ForeignFolder(
@@ -340,32 +352,23 @@ def _check_own(base: str) -> None:
         )
 
 
-def _new_folder(root: str) -> tuple[str, int]:
-    """Create a folder. Returns its path and the descriptor that holds its lock."""
-    base = _base(root)
-    while True:
-        with suppress(FileExistsError):
-            os.makedirs(base, mode=0o700)
+def remove_unlocked(base: str) -> None:
+    """Remove the folders in `base` whose process has ended."""
+    try:
         _check_own(base)
-        import secrets
-
-        folder = os.path.join(base, f"{os.getpid()}-{secrets.token_hex(4)}")
-        try:
-            os.mkdir(folder, 0o700)
+        names = os.listdir(base)
+    except OSError:
+        return
+    for name in names:
+        folder = os.path.join(base, name)
+        with suppress(OSError):  # its process lives, or another process has removed it
             fd = _lock(folder)
-        except (FileNotFoundError, BlockingIOError):
-            continue  # another process removed or locked it before this process had locked it
-        if os.path.isdir(folder):
-            return folder, fd
-        os.close(fd)
-
-
-def _remove(root: str, folder: str, fd: int) -> None:
-    """Remove a folder of this process, and end its lock."""
-    try_to_delete(folder)  # the next run removes the rest
-    os.close(fd)
-    with suppress(OSError):  # other processes have folders there
-        os.rmdir(_base(root))
+            try:
+                try_to_delete(folder)
+            finally:
+                os.close(fd)
+    with suppress(OSError):  # it is not empty
+        os.rmdir(base)
 
 
 def _lock(folder: str) -> int:

@@ -178,7 +178,7 @@ class Departures:
         self._waiting: list[_Departure] = []
         self._here = _NOBODY
 
-    def settle(self, now: float) -> None:
+    def reap(self, now: float) -> None:
         """Reap children, end orphans, and report the workers that left no orphans.
 
         A new orphan may come from any worker or orphan that has just ended, so all of these wait
@@ -201,7 +201,7 @@ class Departures:
 
     @property
     def due_s(self) -> float:
-        """When to call `settle` although no child has ended; infinite if nothing is pending."""
+        """When to call `reap` although no child has ended; infinite if nothing is pending."""
         if not self._here and not self._waiting:  # the usual case
             return math.inf
         return min([self._orphans.due_s, *(one.until for one in self._waiting)])

@@ -22,8 +22,8 @@ from holdfast.late import is_late
 from holdfast.runtime import process_control
 from holdfast.runtime.tasks import Rate, happens
 
-# The number of looks per deadline; each takes 20 µs per process.
-_LOOKS = 4
+# The number of checks per deadline; each takes 20 µs per process.
+_CHECKS = 4
 # Within so many deadlines it is the same mishap.
 _SOON = 10
 _STOPPED = b"T"
@@ -60,16 +60,16 @@ class StoppedWatch:
         self._since: dict[int, float] = {}
         self._continued: dict[int, Rate] = {}
 
-    async def keep_looking(self) -> None:
-        """Look until cancelled; a deadline of 0 disables it."""
+    async def run(self) -> None:
+        """Check until cancelled; a deadline of 0 disables it."""
         loop = asyncio.get_running_loop()
         while self._deadline_s:
-            due = loop.time() + self._deadline_s / _LOOKS
+            due = loop.time() + self._deadline_s / _CHECKS
             await asyncio.sleep(due - loop.time())
-            self.look(due, loop.time())
+            self.check(due, loop.time())
 
-    def look(self, due: float, now: float) -> None:
-        """Look once. `due` is the planned time, `now` the actual one."""
+    def check(self, due: float, now: float) -> None:
+        """Check once. `due` is the planned time, `now` the actual one."""
         if is_late(due, now):
             self._since.clear()
         stopped = {one.pid: one for one in self._watched() if self._is_stopped(one.pid)}
@@ -94,7 +94,7 @@ class StoppedWatch:
 
 
 def is_stopped_now(pid: int) -> bool:
-    """Whether a signal has stopped the process; a debugger does not count."""
+    """True if a signal has stopped the process; a debugger does not count."""
     if pid == os.getpid():
         return False
     if sys.platform != "linux":
@@ -172,7 +172,7 @@ def still_there(pid: int) -> str:
 
 
 def survives(pid: int) -> bool:
-    """Whether the process still exists after SIGKILL; not for this process."""
+    """True if the process still exists after SIGKILL; not for this process."""
     import psutil
 
     try:

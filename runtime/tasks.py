@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from holdfast.late import is_late
 
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 
 
 async def first_of(ends: Collection[asyncio.Future[Any]], within_s: float) -> bool:
@@ -53,15 +53,15 @@ class Suspension:
         self._due = math.inf
         self.lasted_s, self.ended = 0.0, -math.inf  # seconds, and when by the loop's clock
 
-    async def keep_looking(self) -> None:
-        """Look until cancelled."""
+    async def watch(self) -> None:
+        """Check until cancelled."""
         while True:
-            self._due = time.time() + _LOOK_S
-            await asyncio.sleep(_LOOK_S)
-            self.look()
+            self._due = time.time() + _CHECK_S
+            await asyncio.sleep(_CHECK_S)
+            self.check()
 
-    def look(self) -> None:
-        """Look now: what happened meanwhile may be handled before the next planned look."""
+    def check(self) -> None:
+        """Check now: what happened meanwhile may be handled before the next planned check."""
         late_s = time.time() - self._due
         if late_s >= self._least_s:
             self.lasted_s, self.ended = late_s, asyncio.get_running_loop().time()
@@ -76,7 +76,7 @@ class Rate:
         self._times: list[float] = []
 
     def allows(self, now: float) -> bool:
-        """Whether it may happen now; then it counts."""
+        """True if it may happen now; then it counts."""
         self._times = [at for at in self._times if now - at < self._within_s]
         if len(self._times) >= self._most:
             return False

@@ -57,14 +57,14 @@ class Channel:
         *,
         largest: int = LARGEST_FRAME,
         largest_sent: int = LARGEST_FRAME,
-        rest_s: float | None = None,
+        pause_s: float | None = None,
     ) -> None:
-        """`largest` and `largest_sent` limit the bytes of a received and a sent frame. `rest_s`
+        """`largest` and `largest_sent` limit the bytes of a received and a sent frame. `pause_s`
         limits a pause of the other end in the middle of a frame; None for no limit."""
         # After socket.setdefaulttimeout(), a new socket does not block, nor does its other owner.
         os.set_blocking(fd, True)
         self._fd = fd
-        self._rest_s = rest_s
+        self._pause_s = pause_s
         self._largest_sent = largest_sent
         self._decoder = Decoder(largest)
         self._waiting: deque[Message] = deque()
@@ -96,8 +96,8 @@ class Channel:
                 left_s = max(0.0, deadline - time.monotonic())
                 if not readable(self._fd, left_s):
                     raise TimeoutError(f"no message within {timeout_s} s")
-            elif self._rest_s is not None and self._decoder.is_within:
-                self._await_rest(self._rest_s)
+            elif self._pause_s is not None and self._decoder.is_within:
+                self._await_more(self._pause_s)
             try:
                 data = os.read(self._fd, CHUNK_BYTES)
             except ConnectionError:
@@ -107,15 +107,15 @@ class Channel:
             self._waiting.extend(self._decoder.feed(data))
         return self._waiting.popleft()
 
-    def _await_rest(self, rest_s: float) -> None:
+    def _await_more(self, pause_s: float) -> None:
         """Wait for more of a frame. If this process was suspended itself, it waits the whole time
         again. Raises WireError."""
         began = time.monotonic()
-        while not readable(self._fd, rest_s):
-            began, due = time.monotonic(), began + rest_s
+        while not readable(self._fd, pause_s):
+            began, due = time.monotonic(), began + pause_s
             if not is_late(due, began):
                 raise WireError(
-                    f"the other end stopped in the middle of a message for {rest_s:g} s"
+                    f"the other end stopped in the middle of a message for {pause_s:g} s"
                 )
 
     def close(self) -> None:

@@ -6,13 +6,15 @@ This module uses no socket: it converts between bytes and messages.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
 from holdfast.names import shown
 from holdfast.runtime.errors import WireError
+from holdfast.schema import decode_row
 
+T = TypeVar("T")
 Message = list[Any]
 
 _LENGTH = struct.Struct(">I")
@@ -34,6 +36,16 @@ def encode(message: Message) -> bytes:
     if len(body) > LARGEST_FRAME:
         raise WireError(f"a message of {len(body)} bytes does not fit into a frame (4 GiB)")
     return _LENGTH.pack(len(body)) + body
+
+
+def checked(kind: type[T], row: Any) -> T:
+    """A `kind` from a part of a message, the list of its fields (`holdfast.schema`). Raises
+    WireError."""
+    try:
+        found: T = decode_row(kind, row)
+    except ValueError as error:
+        raise WireError(str(error)) from error
+    return found
 
 
 class Decoder:

@@ -29,7 +29,7 @@ from holdfast.runtime.wire import LARGEST_FROM_WORKER
 # The exit status of a worker that failed outside the entry (EX_SOFTWARE).
 FAULT = 70
 # Longer than the controller waits for a worker: a suspended script (Ctrl-Z) resumes some time.
-_REST_S = 600.0
+_PAUSE_S = 600.0
 # At its import, MLflow registers a function that ends the active run. Without it, a run that user
 # code starts and leaves open would seem to run forever.
 _OF_LIBRARIES = (("mlflow", "end_run"),)
@@ -103,7 +103,7 @@ def be_worker(
     os.set_inheritable(fd, False)
     learning.begin_watch()
     try:
-        entry.run(Channel(fd, largest_sent=LARGEST_FROM_WORKER, rest_s=_REST_S))
+        entry.run(Channel(fd, largest_sent=LARGEST_FROM_WORKER, pause_s=_PAUSE_S))
         status = 0
     except SystemExit as stop:
         status = exit_status(stop)

@@ -48,14 +48,6 @@ ENDLESS = {
     ("experiment/worker/host.py", "_repeating"): "of timers that were cancelled",
     ("experiment/nodes/uploader.py", "gone"): "its caller, an agent that ends, has one",
     ("experiment/records/journal_writer.py", "sync"): "the sync has the disk's deadline",
-    (
-        "runtime/engines/agent_job.py",
-        "run",
-    ): "an agent lives as long as its run, or its task's process",
-    (
-        "runtime/engines/agent_job.py",
-        "wait",
-    ): "likewise, and `end` and `kill` have ordered its end",
     ("runtime/process_exits.py", "wait"): "in a daemon thread that Python does not wait for",
     ("runtime/tasks.py", "until"): "what it waits for has one, or ends with the run",
     ("src/holdfast/web/frame.py", "_started"): "of a process that was killed",

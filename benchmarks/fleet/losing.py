@@ -15,7 +15,7 @@ def measure(bench: Bench) -> list[Row]:
     agents, workers = bench.size(100, 3), bench.size(100, 3)
     lost = bench.interleaved({OURS: partial(_lost, bench, agents, workers)})[OURS]
     work = f"loss of 1 of {agents} nodes with {workers} trials"
-    beats_s = 2 * FleetSettings().beat_s
+    beats_s = 2 * FleetSettings().heartbeat_s
     return [
         Row(
             work=f"{work}: the loop is busy",

@@ -298,7 +298,7 @@ class Run:
             working = self._start_parts(tasks)
             page = self._open_page(tasks)
             watch = StoppedWatch(plan.settings.stopped_deadline_s, working.processes, self.tell)
-            tasks.start(watch.keep_looking())
+            tasks.start(watch.run())
             keep_socket(plan.layout.root, PersonOrders(self).perform, tasks, self.tell)
             try:
                 async with asyncio.timeout(None) as self._scope:

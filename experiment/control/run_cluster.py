@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
@@ -33,13 +33,12 @@ from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.experiment.worker.train_loop import LOOPBACK
-from holdfast.runtime.errors import WireError
 from holdfast.runtime.fleet.delivery import SharedFile
 from holdfast.runtime.fleet.facts import GIVEN_BACK, NodeFacts, node_ip
-from holdfast.runtime.objects import TemporaryFolder
+from holdfast.runtime.objects import LockedFolder, temporary_folder
 from holdfast.runtime.tasks import TaskScope, happens
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft, NodesSettled
+from holdfast.scheduler.events import NodeJoined, NodeLeaving, NodeLeft, NodesSettled
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import Demand, demand
 from holdfast.syncer.files import threads
@@ -48,164 +47,115 @@ if TYPE_CHECKING:
     from holdfast.runtime.fleet.fleet import Fleet
 
 
-class NodeListener(Protocol):
-    """What the run does with its nodes once it has begun."""
-
-    def post(self, event: Event) -> None: ...
-
-    def on_kept(self, node: str, message: Message) -> None:
-        """An answer of the uploader of this node."""
-
-    def on_node(self, facts: NodeFacts) -> None:
-        """A node has joined; called before the event."""
-
-    def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
-        """A node will be taken away; called after the event."""
-
-    def on_node_lost(self, node: str, cause: str) -> None:
-        """A node is gone; called after the event."""
-
-    def on_no_node_left(self, why: str) -> None:
-        """There is no node any more, and there will be none."""
-
-
 class RunNodes:
-    """The owner of the run's fleet.
+    """The owner of the run's fleet: what the run does when its nodes come, go and answer.
 
-    Nodes join while the code is still being loaded, before the journal has its first record. Their
-    events wait for `begin`.
+    Nodes join while the code is still being loaded, before the journal has its first record. What
+    the fleet reports waits for `begin`.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        """`tell` shows a warning."""
+    controller: Controller
+    uploads: Uploads
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        """`warn` shows a warning."""
         self.facts: dict[str, NodeFacts] = {}
         # What the engine waits for; "" for nothing.
         self.waiting = ""
         # Set when it waits for something else, and when it begins.
         self.news = asyncio.Event()
-        self._tell = tell
-        self._listener: NodeListener | None = None
-        self._early: list[Callable[[NodeListener], None]] = []
+        self._warn = warn
+        self._early: list[Callable[[], None]] | None = []
 
-    def begin(self, listener: NodeListener) -> None:
-        """Pass on what has happened so far, and from now on everything at once."""
-        self._listener = listener
-        for act in self._early:
-            act(listener)
-        self._early.clear()
+    def begin(self, controller: Controller, uploads: Uploads) -> None:
+        """Handle what has been reported so far, and from now on everything at once."""
+        self.controller, self.uploads = controller, uploads
+        early, self._early = self._early or (), None
+        for act in early:
+            act()
         self.news.set()
+
+    def _once_begun(self, act: Callable[..., None], *arguments: object) -> None:
+        if self._early is None:
+            act(*arguments)
+        else:
+            self._early.append(partial(act, *arguments))
 
     # -- what the fleet reports -----------------------------------------------------------------
 
     def node_joined(self, node: NodeFacts) -> None:
         self.facts[node.name] = node
-        self._pass_on(lambda listener: _join(listener, node))
+        self._once_begun(self._join, node)
 
     def node_leaving(self, name: str, seconds: float, why: str) -> None:
-        event = NodeLeaving(node=name, seconds=seconds, why=why)
-        self._pass_on(lambda listener: _post_leaving(listener, event))
+        self._once_begun(self._announce, name, seconds, why)
 
     def node_left(self, name: str, cause: str) -> None:
-        self._pass_on(lambda listener: _leave(listener, name, cause))
+        self._once_begun(self._lose, name, cause)
 
     def no_node_left(self, why: str) -> None:
-        self._pass_on(lambda listener: listener.on_no_node_left(why))
+        self._once_begun(self._end, why)
 
-    def on_kept(self, name: str, message: Message) -> None:
-        self._pass_on(lambda listener: _hear(listener, name, message))
+    def on_answer(self, name: str, message: Message) -> None:
+        self._once_begun(self._take_answer, name, message)
 
     def waits(self, text: str) -> None:
         self.waiting = text
         self.news.set()
 
     def tell(self, text: str) -> None:
-        self._tell(text)
+        self._warn(text)
 
-    def _pass_on(self, act: Callable[[NodeListener], None]) -> None:
-        if self._listener is None:
-            self._early.append(act)
-        else:
-            act(self._listener)
+    # -- what follows ---------------------------------------------------------------------------
 
+    def _join(self, node: NodeFacts) -> None:
+        self.uploads.node_joined(node.name)
+        self.controller.pool.node_joined(node)
+        joined = NodeJoined(
+            node=node.name,
+            resources=node.resources,
+            hostname=node.hostname,
+            address=node.address,
+            kind=node.kind,
+        )
+        self.controller.post(joined)
 
-def _join(listener: NodeListener, node: NodeFacts) -> None:
-    listener.on_node(node)
-    joined = NodeJoined(
-        node=node.name,
-        resources=node.resources,
-        hostname=node.hostname,
-        address=node.address,
-        kind=node.kind,
-    )
-    listener.post(joined)
-
-
-def _post_leaving(listener: NodeListener, event: NodeLeaving) -> None:
-    listener.post(event)
-    listener.on_node_leaving(event.node, event.seconds or 0.0, event.why)
-
-
-def _hear(listener: NodeListener, name: str, message: Message) -> None:
-    """Raises WireError, which ends the connection to the node."""
-    try:
-        listener.on_kept(name, message)
-    except ValueError as error:
-        raise WireError(str(error)) from error
-
-
-def _leave(listener: NodeListener, name: str, cause: str) -> None:
-    listener.post(NodeLeft(node=name, cause=cause))
-    listener.on_node_lost(name, cause)
-
-
-class NodeChanges:
-    """What a run that has begun does with its nodes: a `NodeListener`."""
-
-    def __init__(self, controller: Controller, uploads: Uploads) -> None:
-        self.controller, self._uploads = controller, uploads
-
-    def post(self, event: Event) -> None:
-        self.controller.post(event)
-
-    def on_kept(self, node: str, message: Message) -> None:
-        """Raises ValueError if no uploader sends this."""
-        self._uploads.on_answer(message, node)
-
-    def on_node(self, facts: NodeFacts) -> None:
-        self._uploads.node_joined(facts.name)
-        self.controller.pool.node_joined(facts)
-
-    def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
+    def _announce(self, name: str, seconds: float, why: str) -> None:
+        self.controller.post(NodeLeaving(node=name, seconds=seconds, why=why))
         if seconds:  # else its loss follows at once
-            self.controller.warn(f"node {node} leaves in {seconds:g} s: {why}")
-        self._uploads.node_leaving(node)
+            self.controller.warn(f"node {name} leaves in {seconds:g} s: {why}")
+        self.uploads.node_leaving(name)
 
-    def on_node_lost(self, node: str, cause: str) -> None:
+    def _take_answer(self, name: str, message: Message) -> None:
+        self.uploads.on_answer(message, name)
+
+    def _lose(self, name: str, cause: str) -> None:
         """The workers and files on it are gone, too."""
         controller = self.controller
+        controller.post(NodeLeft(node=name, cause=cause))
         if cause == GIVEN_BACK:
-            controller.warn(f"node {node} was given back: it had no work", "info")
+            controller.warn(f"node {name} was given back: it had no work", "info")
         else:
-            controller.warn(f"node {node} is lost: {cause}")
-        self._uploads.node_left(node)
-        controller.pool.node_left(node)
+            controller.warn(f"node {name} is lost: {cause}")
+        self.uploads.node_left(name)
+        controller.pool.node_left(name)
         # Trials wait for an answer about each of them, also where an upload had failed.
         for trial in list(controller.machine.trials.values()):
             for record in trial.checkpoints:
-                if record.node == node and not record.committed:
-                    self._uploads.commit(trial.spec, record)
+                if record.node == name and not record.committed:
+                    self.uploads.commit(trial.spec, record)
 
-    def on_no_node_left(self, why: str) -> None:
+    def _end(self, why: str) -> None:
         """Trials would wait forever."""
         self.controller.end_with(f"no node is left, and the cluster supplies no more: {why}")
 
 
-_BEATS_S = 5.0
+_WRITTEN_S = 5.0
 # An engine gives a host so long to answer.
 _SETTLES_S = 60.0
-# Between two looks, at most and at least. Each counts the whole queue.
-_LOOK_S = 2.0
-_SHORTEST_LOOK_S = 0.1
+# The pause between two counts of the whole queue, at most and at least.
+_COUNT_S = 2.0
+_SHORTEST_COUNT_S = 0.1
 
 
 class RunCluster:
@@ -215,7 +165,7 @@ class RunCluster:
         self.nodes = RunNodes(lambda text: tell(text, "warning"))
         self.fleet = _open_fleet(plan, engine, self.nodes, tasks)
         self._plan, self._engine, self._tell = plan, engine, tell
-        self._packed = PackedFolder()
+        self._packed: LockedFolder | None = None
         self._machine: Machine | None = None
         tasks.start(self._keep_nodes_file())
 
@@ -228,14 +178,19 @@ class RunCluster:
         `look` is called in a thread, before each file, and may raise.
         """
         service = node_uploader_settings(self._plan, claim)
-        pack = partial(shared_files, self._plan, references, self._packed, look, self._tell)
+        pack = partial(shared_files, self._plan, references, self._file, look, self._tell)
         self.fleet.complete(service, await threads.call(pack))
+
+    def _file(self, name: str) -> Path:
+        """A path in the folder of packed files, made when it is needed. Raises OSError."""
+        self._packed = self._packed or temporary_folder()
+        return Path(self._packed.path, name)
 
     def begin(self, controller: Controller) -> None:
         """Pass on what has happened to the nodes, and follow the queue."""
         plan, engine = self._plan, self._engine
         assert controller.uploads is not None
-        self.nodes.begin(NodeChanges(controller, controller.uploads))
+        self.nodes.begin(controller, controller.uploads)
         self._machine = controller.machine
         if not engine.queues:
             controller.tasks.start(_settle(self.nodes, controller))
@@ -244,7 +199,8 @@ class RunCluster:
 
     def close(self) -> None:
         """Remove the packed files."""
-        self._packed.remove()
+        if self._packed is not None:
+            self._packed.remove()
 
     async def _keep_nodes_file(self) -> None:
         """Write when each node was last heard from and what is waited for, and end the agents of
@@ -255,12 +211,12 @@ class RunCluster:
                 if node.leaving:
                     self.fleet.vacate(name, node.why)
             now = wall_time()
-            beats = [
+            seen = [
                 NodeBeat(node=one.node, at=now - one.ago_s, disk_free_bytes=one.disk_free_bytes)
-                for one in self.fleet.heard()
+                for one in self.fleet.last_messages()
             ]
-            await threads.call(partial(file.write, beats, self.nodes.waiting))
-            await happens(self.nodes.news, _BEATS_S)
+            await threads.call(partial(file.write, seen, self.nodes.waiting))
+            await happens(self.nodes.news, _WRITTEN_S)
             self.nodes.news.clear()
 
 
@@ -306,9 +262,9 @@ async def _keep_size(
     size = ElasticSize(engine.least, engine.most, idle_s=engine.idle_s)
     loop = asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(size.look_s)
+        await asyncio.sleep(size.pause_s)
         machine = controller.machine
-        scale = size.look(demand(machine, proposer.total), loop.time())
+        scale = size.scale(demand(machine, proposer.total), loop.time())
         fleet.want(scale.count, kind.name)
         for node in scale.surplus:
             # First, so that no trial starts there.
@@ -334,28 +290,10 @@ def _address(plan: RunPlan) -> str:
     return LOOPBACK if isinstance(cluster, Local) else node_ip()
 
 
-class PackedFolder:
-    """The folder of the archives, made when it is needed."""
-
-    def __init__(self) -> None:
-        self._folder: TemporaryFolder | None = None
-
-    def file(self, name: str) -> Path:
-        """A path in it. Raises OSError."""
-        if self._folder is None:
-            self._folder = TemporaryFolder()
-        return Path(self._folder.path, name)
-
-    def remove(self) -> None:
-        if self._folder is not None:
-            self._folder.remove()
-            self._folder = None
-
-
 def shared_files(
     plan: RunPlan,
     references: Sequence[ObjectRef],
-    packed: PackedFolder,
+    file: Callable[[str], Path],
     look: Callable[[], None],
     tell: Tell,
 ) -> list[SharedFile]:
@@ -372,13 +310,11 @@ def shared_files(
         tell(f"sending objects to each node: {len(references):,}, {total}", "info")
     if folder := plan.environment.working_dir:
         results = [plan.layout.root, plan.layout.root.parent]
-        package = pack_folder(
-            Path(folder), packed.file("working_dir.tar.gz"), without=results, look=look
-        )
+        package = pack_folder(Path(folder), file("working_dir.tar.gz"), without=results, look=look)
         tell(package.told(f"the working_dir {folder}"), "info")
         files.append(SharedFile(name="directory", path=str(package.archive), use="directory"))
     if names := own_modules(sys.modules):
-        package = pack_modules(sys.modules, packed.file("modules.tar.gz"), look=look)
+        package = pack_modules(sys.modules, file("modules.tar.gz"), look=look)
         tell(package.told(f"your modules {', '.join(names)}"), "info")
         files.append(SharedFile(name="modules", path=str(package.archive), use="modules"))
     return files
@@ -403,11 +339,11 @@ class ElasticSize:
         self._idle_since: dict[str, float] = {}
 
     @property
-    def look_s(self) -> float:
-        """The time between two looks."""
-        return min(_LOOK_S, max(_SHORTEST_LOOK_S, self._idle_s))
+    def pause_s(self) -> float:
+        """The time between two calls of `scale`."""
+        return min(_COUNT_S, max(_SHORTEST_COUNT_S, self._idle_s))
 
-    def look(self, demand: Demand, now: float) -> Scale:
+    def scale(self, demand: Demand, now: float) -> Scale:
         """The scale for the `demand` at `now` (seconds, of any clock). A node that was given
         back is not here any more, although its agent is still ending."""
         here = demand.here

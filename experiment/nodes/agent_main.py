@@ -20,11 +20,11 @@ from holdfast.syncer.files import threads
 SCRATCH_ROOT = "HOLDFAST_NODE_SCRATCH"
 
 
-def serve(place: str, make_service: MakeService | None = None) -> int:
-    """Serve the controller that has written the invitation at `place`. Returns the exit status."""
+def serve(make_service: MakeService) -> int:
+    """Serve the controller whose invitation is on stdin. Returns the exit status."""
     status = 1
     try:
-        why = _serve(place, make_service)
+        why = _serve(make_service)
     except (OSError, RuntimeFault) as error:
         why = str(error)
         if isinstance(error, NotReached):
@@ -36,8 +36,8 @@ def serve(place: str, make_service: MakeService | None = None) -> int:
     return status if why else 0
 
 
-def _serve(place: str, make_service: MakeService | None) -> str:
-    invited = read_invitation(place)
+def _serve(make_service: MakeService) -> str:
+    invited = read_invitation()
     found = detect_total()
     facts = HostFacts(resources=found, gpus=gpu_names_of(int(found.get("GPU", 0))))
     with scratch_folder(os.environ.get(SCRATCH_ROOT, "")) as folder:

@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -54,27 +55,19 @@ class NodeTerms:
     idle_s: float = 60.0
     start_s: float = 60.0
 
-    def check_terms(self) -> None:
+    def __post_init__(self) -> None:
         """Make numbers plain. Raise InvalidConfig for a setting that is not valid."""
+        where = type(self).__name__
         for one in fields(self):
             value = getattr(self, one.name)
-            several = tuple(map(plain_number, value)) if isinstance(value, tuple) else value
-            object.__setattr__(self, one.name, plain_number(several))
-        where = type(self).__name__
+            value = tuple(map(plain_number, value)) if isinstance(value, tuple) else value
+            object.__setattr__(self, one.name, plain_number(value))
+            if value is not None and one.name in CHECKS:
+                CHECKS[one.name](value, f"{where}({one.name}={value!r:.100})")
         for name, amount in self.resources().items():
             require(
                 name != "GPU" or amount == int(amount),
                 f"{where}(gpus_per_node={amount!r}): must be a whole number",
-            )
-        for name in ("scratch", "controller_address"):
-            _check_text(where, name, getattr(self, name))
-        if self.python is not None:
-            _check_command(where, "python", self.python)
-        for name, least in (("idle_s", 0.0), ("start_s", 1.0)):
-            seconds = getattr(self, name)
-            require(
-                is_number(seconds) and least <= seconds < math.inf,
-                f"{where}({name}={seconds!r:.100}): must be a number of seconds from {least:g} on",
             )
 
     def resources(self) -> dict[str, float]:
@@ -105,10 +98,6 @@ class Local(NodeTerms):
 
     agents: Count = 2
 
-    def __post_init__(self) -> None:
-        self.check_terms()
-        _check_span("Local", "agents", self.agents)
-
 
 @dataclass(frozen=True, slots=True)
 class SSH(NodeTerms):
@@ -125,25 +114,11 @@ class SSH(NodeTerms):
     nodes: Count | None = None
 
     def __post_init__(self) -> None:
-        self.check_terms()
-        _check_command("SSH", "ssh", self.ssh)
-        is_list = isinstance(self.hosts, Sequence) and not isinstance(self.hosts, str)
+        NodeTerms.__post_init__(self)  # `super()` finds no class with slots
         require(
-            is_list and len(self.hosts) > 0,
-            f'SSH(hosts={self.hosts!r:.100}): pass a list of host names, such as ["a", "b"]',
+            self.nodes is None or span_of(self.nodes)[0] <= len(self.hosts),
+            f"SSH(nodes={self.nodes!r}): only {len(self.hosts)} hosts are listed",
         )
-        for host in self.hosts:
-            require(
-                isinstance(host, str) and bool(_HOST.fullmatch(host)),
-                f"SSH(hosts=...): {host!r:.100} is not a host name that ssh knows",
-            )
-        require(len(set(self.hosts)) == len(self.hosts), "SSH(hosts=...): a host is listed twice")
-        if self.nodes is not None:
-            _check_span("SSH", "nodes", self.nodes)
-            require(
-                span_of(self.nodes)[0] <= len(self.hosts),
-                f"SSH(nodes={self.nodes!r}): only {len(self.hosts)} hosts are listed",
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,28 +142,6 @@ class Slurm(NodeTerms):
     options: Sequence[str] = ()
     folder: str | None = None
 
-    def __post_init__(self) -> None:
-        self.check_terms()
-        if self.nodes is not None:
-            _check_span("Slurm", "nodes", self.nodes)
-        for name in ("partition", "account", "memory_per_node"):
-            value = getattr(self, name)
-            require(
-                value is None or (isinstance(value, str) and bool(_WORD.fullmatch(value))),
-                f"Slurm({name}={value!r:.100}): is not a name that Slurm could know",
-            )
-        require(
-            self.time is None or (isinstance(self.time, str) and bool(_TIME.fullmatch(self.time))),
-            f'Slurm(time={self.time!r:.100}): write it as Slurm does, for example "08:00:00"',
-        )
-        is_list = isinstance(self.options, Sequence) and not isinstance(self.options, str)
-        require(
-            is_list and all(isinstance(one, str) and one.startswith("-") for one in self.options),
-            f"Slurm(options={self.options!r:.100}): pass a list of arguments of sbatch, such as "
-            f'["--qos=long"]',
-        )
-        _check_text("Slurm", "folder", self.folder)
-
 
 @dataclass(frozen=True, slots=True)
 class Dask(NodeTerms):
@@ -203,11 +156,6 @@ class Dask(NodeTerms):
     nodes: Count | None = None
     insecure: bool = False
 
-    def __post_init__(self) -> None:
-        self.check_terms()
-        if self.nodes is not None:
-            _check_span("Dask", "nodes", self.nodes)
-
 
 @dataclass(frozen=True, slots=True)
 class Ray(NodeTerms):
@@ -221,36 +169,9 @@ class Ray(NodeTerms):
     nodes: Count | None = None
     insecure: bool = False
 
-    def __post_init__(self) -> None:
-        self.check_terms()
-        if self.nodes is not None:
-            _check_span("Ray", "nodes", self.nodes)
-        _check_text("Ray", "address", self.address)
-
 
 Cluster = Local | SSH | Slurm | Dask | Ray
 CLUSTERS = (Local, SSH, Slurm, Dask, Ray)
-
-
-def _check_count(where: str, name: str, count: object) -> None:
-    require(
-        isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= 10_000,
-        f"{where}({name}={count!r:.100}): must be a whole number from 1 to 10,000",
-    )
-
-
-def _check_span(where: str, name: str, given: object) -> None:
-    if isinstance(given, (tuple, list)):
-        require(
-            len(given) == 2
-            and all(isinstance(one, int) and not isinstance(one, bool) for one in given)
-            and 0 <= given[0] <= given[1] <= 10_000
-            and given[1] >= 1,
-            f"{where}({name}={given!r:.100}): (least, most) must be two whole numbers, the first "
-            f"not above the second",
-        )
-    else:
-        _check_count(where, name, given)
 
 
 def span_of(count: Count) -> tuple[int, int]:
@@ -258,22 +179,91 @@ def span_of(count: Count) -> tuple[int, int]:
     return (count, count) if isinstance(count, int) else (count[0], count[1])
 
 
-def _check_text(where: str, name: str, value: object) -> None:
-    is_plain = isinstance(value, str) and bool(value) and value.isprintable()
-    require(value is None or is_plain, f"{where}({name}={value!r:.100}): must be a line of text")
+# -- checks of settings: each gets a value, and where it stands for the message -------------------
 
 
-def _check_command(where: str, name: str, command: object) -> None:
-    words = [command] if isinstance(command, str) else command
-    is_list = isinstance(words, Sequence) and len(words) > 0
+def _is_count(value: object, least: int) -> bool:
+    return type(value) is int and least <= value <= 10_000
+
+
+def _check_span(value: Any, given: str) -> None:
+    if not isinstance(value, (tuple, list)):
+        require(_is_count(value, 1), f"{given}: must be a whole number from 1 to 10,000")
+        return
+    are_counts = len(value) == 2 and _is_count(value[0], 0) and _is_count(value[1], 1)
     require(
-        is_list
-        and all(
-            isinstance(word, str) and bool(word) and word.isprintable()
-            for word in (words if isinstance(words, Sequence) else ())
-        ),
-        f"{where}({name}={command!r:.100}): pass a command as a text, or as a list of its words",
+        are_counts and value[0] <= value[1],
+        f"{given}: (least, most) must be two whole numbers, the first not above the second",
     )
+
+
+def _check_text(value: Any, given: str) -> None:
+    is_plain = isinstance(value, str) and bool(value) and value.isprintable()
+    require(is_plain, f"{given}: must be a line of text")
+
+
+def _check_command(value: Any, given: str) -> None:
+    words = [value] if isinstance(value, str) else value
+    is_command = isinstance(words, Sequence) and len(words) > 0
+    require(
+        is_command and all(isinstance(one, str) and one and one.isprintable() for one in words),
+        f"{given}: pass a command as a text, or as a list of its words",
+    )
+
+
+def _check_seconds(value: Any, given: str, least: float = 0.0) -> None:
+    require(
+        is_number(value) and least <= value < math.inf,
+        f"{given}: must be a number of seconds from {least:g} on",
+    )
+
+
+def _check_word(value: Any, given: str) -> None:
+    is_word = isinstance(value, str) and bool(_WORD.fullmatch(value))
+    require(is_word, f"{given}: is not a name that Slurm could know")
+
+
+def _check_time(value: Any, given: str) -> None:
+    is_time = isinstance(value, str) and bool(_TIME.fullmatch(value))
+    require(is_time, f'{given}: write it as Slurm does, for example "08:00:00"')
+
+
+def _check_options(value: Any, given: str) -> None:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    require(
+        is_list and all(isinstance(one, str) and one.startswith("-") for one in value),
+        f'{given}: pass a list of arguments of sbatch, such as ["--qos=long"]',
+    )
+
+
+def _check_hosts(value: Any, given: str) -> None:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
+    require(is_list, f'{given}: pass a list of host names, such as ["a", "b"]')
+    for host in value:
+        is_host = isinstance(host, str) and bool(_HOST.fullmatch(host))
+        require(is_host, f"{given}: {host!r:.100} is not a host name that ssh knows")
+    require(len(set(value)) == len(value), f"{given}: a host is listed twice")
+
+
+# By the name of the setting, in all classes. None is a value of each.
+CHECKS: Mapping[str, Callable[[Any, str], None]] = {
+    "address": _check_text,
+    "agents": _check_span,
+    "controller_address": _check_text,
+    "folder": _check_text,
+    "hosts": _check_hosts,
+    "idle_s": _check_seconds,
+    "account": _check_word,
+    "memory_per_node": _check_word,
+    "nodes": _check_span,
+    "options": _check_options,
+    "partition": _check_word,
+    "python": _check_command,
+    "scratch": _check_text,
+    "ssh": _check_command,
+    "start_s": partial(_check_seconds, least=1.0),
+    "time": _check_time,
+}
 
 
 def words_of(command: Command | None, default: Sequence[str]) -> tuple[str, ...]:

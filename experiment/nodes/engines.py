@@ -23,16 +23,14 @@ from holdfast.experiment.nodes.cluster_config import (
     words_of,
 )
 from holdfast.experiment.nodes.packing import without_storage
-from holdfast.runtime.engines.engine import Engine, EngineFailed, NodeKind, Offer
+from holdfast.runtime.engines.engine import ALL_NODES, Engine, EngineFailed, NodeKind, Offer
 from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from holdfast.runtime.engines.command_engine import Times
     from holdfast.runtime.engines.slurm.allocation import Allocation
+    from holdfast.runtime.engines.supplied import Times
 
-# More nodes than any cluster has: those of one that runs already are all used.
-_ALL = 10_000
 _SLURM_FOLDER = "~/.holdfast/slurm"
 
 
@@ -59,7 +57,7 @@ class PlannedEngine:
     def most_of(self, kind: NodeKind) -> int | None:
         """How many nodes of this kind there can be; None if no limit is known."""
         if kind.most is None:
-            return None if self.most == _ALL else self.most
+            return None if self.most == ALL_NODES else self.most
         return min(kind.most, self.most)
 
 
@@ -81,13 +79,13 @@ def engine_of(
             engine = _local(cluster, machine, gpu_names, without_storage(environ))
             return replace(_made(engine, cluster, cluster.agents), detects=("memory",))
         case SSH():
-            return _made(_ssh(cluster), cluster, cluster.nodes or len(cluster.hosts))
+            return _ssh(cluster)
         case Slurm():
             return _slurm(cluster, without_storage(environ))
         case Dask():
-            return _made(_dask(cluster), cluster, cluster.nodes or _ALL)
+            return _made(_dask(cluster), cluster, cluster.nodes or ALL_NODES)
         case Ray():
-            return _made(_ray(cluster), cluster, cluster.nodes or _ALL)
+            return _made(_ray(cluster), cluster, cluster.nodes or ALL_NODES)
         case _:
             assert_never(cluster)
 
@@ -103,11 +101,11 @@ def _made(engine: Engine, terms: NodeTerms, nodes: Count) -> PlannedEngine:
     )
 
 
-def _ssh(cluster: SSH) -> Engine:
+def _ssh(cluster: SSH) -> PlannedEngine:
     from holdfast.runtime.engines.ssh import SSHEngine
 
     try:
-        return SSHEngine(
+        engine = SSHEngine(
             cluster.hosts,
             resources=cluster.resources() or None,
             python=words_of(cluster.python, ["python3"]),
@@ -117,6 +115,7 @@ def _ssh(cluster: SSH) -> Engine:
         )
     except ValueError as error:  # a host that no ssh could reach
         raise InvalidConfig(f"SSH(hosts=...): {error}") from error
+    return _made(engine, cluster, cluster.nodes or len(cluster.hosts))
 
 
 def _local(
@@ -179,7 +178,7 @@ def _ray(cluster: Ray) -> Engine:
 
 
 def _times(terms: NodeTerms) -> Times:
-    from holdfast.runtime.engines.command_engine import Times
+    from holdfast.runtime.engines.supplied import Times
 
     return Times(answer_s=terms.start_s)
 

@@ -19,9 +19,9 @@ from holdfast.dataclass import dataclass
 from holdfast.names import printable
 from holdfast.runtime.engines.agent_job import AGENT
 from holdfast.runtime.engines.client_side import refusal
-from holdfast.runtime.engines.command_engine import Times, none_started
-from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, Offer
-from holdfast.runtime.engines.supply import Member, Roster
+from holdfast.runtime.engines.engine import ALL_NODES, EngineFailed, EngineHost, NodeKind
+from holdfast.runtime.engines.supplied import SuppliedEngine, Times
+from holdfast.runtime.engines.supply import Backoff, Place
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.service import Service
@@ -172,7 +172,6 @@ def _ignore(_: str) -> None:
 
 # Imports, connection and the first list of members, on a busy machine with a slow disk.
 OPEN_S = 60.0
-_LONGEST_PAUSE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +181,8 @@ class ClusterClient:
     `entry` is the `module:function` of the client's process, which gets `options`. `title` and
     `members` name the cluster and its members in messages. `keeps_agents`: whether agents live on
     when the client's process ends; others may linger for `lingers_s` seconds, so no client follows
-    earlier. `resources` are those of its only kind of nodes.
+    earlier. `resources` are those of its only kind of nodes. `refusal`: why the cluster is not
+    used; "" if it is.
     """
 
     kind: str
@@ -191,6 +191,7 @@ class ClusterClient:
     entry: str
     options: Mapping[str, Any]
     keeps_agents: bool
+    refusal: str = ""
     lingers_s: float = 1.0
     resources: Mapping[str, float] | None = None
     times: Times = Times()
@@ -209,34 +210,28 @@ def agent_options(
     }
 
 
-class ClientEngine:
-    """Implements `holdfast.runtime.engines.engine.Engine`: one agent on each machine of the
-    cluster.
-
-    It refuses when an agent was tried on every machine and none has ever worked. Otherwise it
-    tries again, and says what it waits for.
-    """
+class ClientEngine(SuppliedEngine):
+    """One agent on each machine of the cluster."""
 
     def __init__(self, client: ClusterClient, *, environ: Mapping[str, str]) -> None:
+        """There is one kind of nodes. A cluster may grow, so there is no limit."""
+        super().__init__(
+            [NodeKind(name=client.kind, resources=client.resources)], (), client.times
+        )
         self._client = client
         self._environ = environ
-        self._roster = Roster(client.kind, client.times.rest_s)
         self._process: ClientProcess | None = None
         self._former: list[ClientProcess] = []
-        self._pause_s = self._client.lingers_s
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_connected = False
-        self._is_stopped = False
-        self._waits = ""
-
-    def offer(self) -> Offer:
-        """One kind. A cluster may grow, so there is no limit."""
-        return Offer(kinds=[NodeKind(name=self._client.kind, resources=self._client.resources)])
+        self._backoff = Backoff(least_s=client.lingers_s)
+        self._reconnecting: asyncio.TimerHandle | None = None
+        # Why there is no connection; "" if there is one.
+        self._cut = ""
 
     async def open(self, host: EngineHost) -> None:
         """Connect to the cluster. Raises EngineFailed."""
-        self._host = host
-        self._loop = asyncio.get_running_loop()
+        if self._client.refusal:
+            raise EngineFailed(self._client.refusal)
+        await super().open(host)
         self._opened: asyncio.Future[str] = self._loop.create_future()
         self._closed: asyncio.Future[str] = self._loop.create_future()
         try:
@@ -255,22 +250,29 @@ class ClientEngine:
             await self._end_process()
             raise EngineFailed(f"{self._client.title}: {fault}")
 
-    def want(self, kind: str, count: int) -> None:
-        """Raises ValueError for a kind that is not offered."""
-        if kind != self._client.kind:
-            raise ValueError(f"there are no nodes of the kind {kind!r}")
-        if self._roster.wanted != count:
-            self._roster.wanted = count
-            self._plan()
+    def start_agent(self, place: Place, secret: bytes) -> None:
+        self._send(["start", place.ticket, secret, place.member])
 
-    def ask(self, ticket: str) -> None:
-        """The client hears of each end by itself."""
+    def end_agent(self, place: Place) -> None:
+        self._send(["end", place.ticket, "it was given back", self.times.end_s])
 
-    def give_back(self, ticket: str) -> None:
-        if self._roster.knows(ticket):
-            self._roster.give_back(ticket)
-            self._send(["end", ticket, "it was given back", self._client.times.end_s])
-            self._plan()
+    def missing(self) -> str:
+        wanted = self._supply.wanted.get(self._client.kind, 0)
+        if self._cut or not wanted:
+            return self._cut
+        used, failed = self._supply.used, self._supply.failing
+        queued = sorted(place.label for place in used if not place.has_begun)
+        # If all nodes are wanted, the first one is enough to begin.
+        wanted = wanted if wanted < ALL_NODES else 1
+        lacking = wanted - len(used) - sum(not place.ticket for place in failed)
+        more = f"{lacking} more machine{'s' * (lacking > 1)} with {self._client.members}"
+        return "; ".join(
+            [
+                *(f"{label} has not started its agent yet" for label in queued),
+                *(place.retry_text for place in failed),
+                *([more] * (lacking > 0)),
+            ]
+        )
 
     def processes(self) -> list[Watched]:
         if self._process is None or self._process.is_gone:
@@ -280,14 +282,14 @@ class ClientEngine:
     def kill(self) -> None:
         """Kill the client's process. The cluster then drops tasks that have not begun, and agents
         end with their connection to the controller."""
-        self._stop()
+        self.stop()
         if self._process is not None:
             self._process.kill()
-            self._settle("")
+            self._end_closing("")
 
     async def close(self, grace_s: float) -> str:
         """End all agents. Returns a warning that names those which may still run, or ""."""
-        self._stop()
+        self.stop()
         warning = ""
         if self._process is not None:
             self._send(["close", float(grace_s)])
@@ -297,18 +299,17 @@ class ClientEngine:
             except TimeoutError:
                 warning = f"{self._client.title}: its client does not answer"
                 self._process.kill()
-        elif self._roster.used:
+        elif self._supply.used:
             warning = f"{self._client.title}: its client is gone"
         await self._end_process()
-        left = sorted(member.label for member in self._roster.used.values())
+        left = sorted(place.label for place in self._supply.used)
         self._drop_agents(warning or "the run was aborted")
         return f"{warning}. Agents may still run: {', '.join(left)}" if warning and left else ""
 
-    def _stop(self) -> None:
-        """Start nothing any more."""
-        self._is_stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+    def stop(self) -> None:
+        super().stop()
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
 
     # -- the client's process ---------------------------------------------------------------------
 
@@ -347,20 +348,22 @@ class ClientEngine:
     def _on_ended(self, cause: str) -> None:
         """The process has ended by itself. Try again, after a pause that becomes longer."""
         cause = f"its client {cause}"
-        self._is_connected = False
         if not self._opened.done():
             self._opened.set_result(cause)
         elif self._is_stopped:
-            self._settle(f"{self._client.title}: {cause}")
+            self._end_closing(f"{self._client.title}: {cause}")
         else:
             self._retire_process()
-            self._roster.know([])
+            now = self._loop.time()
+            self._backoff = self._backoff.after_failure(now, cause)
+            pause_s = self._backoff.until - now
+            self._cut = f"{self._client.title}: {cause}. Next attempt in {pause_s:g} s"
+            self._supply.know(())
             self._drop_agents(cause, but_begun=self._client.keeps_agents)
-            self._say(f"{self._client.title}: {cause}. Next attempt in {self._pause_s:g} s")
-            self._later(self._pause_s, self._reconnect)
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self.plan()
+            self._reconnecting = self._loop.call_later(pause_s, self._reconnect)
 
-    def _settle(self, warning: str) -> None:
+    def _end_closing(self, warning: str) -> None:
         if not self._closed.done():
             self._closed.set_result(warning)
 
@@ -374,81 +377,46 @@ class ClientEngine:
                 elif self._process is not None:
                     self._process.kill(f"has given up: {printable(text)}")
             case ["members", list() as members]:
-                self._roster.know(Member(key=k, host=h, label=n) for k, h, n in members)
-                self._plan()
-            case ["began", str() as ticket] if self._roster.knows(ticket):
-                self._roster.begin(ticket)
-                self._plan()
-            case ["ended", str() as ticket, str() as cause, bool() as worked]:
-                if self._roster.knows(ticket):
-                    self._gone(ticket, cause, worked)
-                    self._plan()
-            case ["leaving", str() as ticket, float() as seconds, str() as why]:
-                if self._roster.knows(ticket):
-                    self._host.leaving(ticket, seconds, printable(why))
+                kind = self._client.kind
+                self._supply.know(
+                    Place(name=host, kind=kind, member=key, label=label)
+                    for key, host, label in members
+                )
+                self.plan()
+            case [_, str() as ticket, *_] if (place := self._supply.of(ticket)) is not None:
+                self._on_agent(place, message)
             case ["closed", str() as warning]:
-                self._settle(warning)
+                self._end_closing(warning)
+            case _:
+                pass
+
+    def _on_agent(self, place: Place, message: Message) -> None:
+        match message:
+            case ["began", _]:
+                place.has_begun = True
+                self.plan()
+            case ["ended", _, str() as cause, bool() as worked]:
+                self._end(place, cause, worked=worked)
+            case ["leaving", ticket, float() as seconds, str() as why]:
+                self._host.leaving(ticket, seconds, printable(why))
             case _:
                 pass
 
     def _on_open(self) -> None:
-        self._is_connected = True
-        self._pause_s = self._client.lingers_s
-        for ticket, member in self._roster.used.items():
-            self._send(["adopt", ticket, member.key])
+        self._cut = ""
+        self._backoff = self._backoff.after_success()
+        for place in self._supply.used:
+            self._send(["adopt", place.ticket, place.member])
         if not self._opened.done():
             self._opened.set_result("")
 
-    # -- agents -----------------------------------------------------------------------------------
-
-    def _plan(self) -> None:
-        """Start what is due, and look again when more may be."""
-        if self._is_stopped or not self._is_connected:
-            return
-        for member in self._roster.due(self._loop.time()):
-            if not self._start(member):
-                return
-        due = self._roster.next_due(self._loop.time())
-        if due is not None:
-            self._later(due - self._loop.time(), self._plan)
-        self._say(self._roster.missing(self._client.members))
-
-    def _start(self, member: Member) -> bool:
-        """Order an agent. Returns False if none can be invited any more."""
-        try:
-            invitation = self._host.invite(self._client.kind, over_pipe=False)
-        except EngineFailed as error:
-            self._refuse(str(error))
-            return False
-        self._roster.take(invitation.ticket, member, self._loop.time())
-        self._send(["start", invitation.ticket, invitation.secret, member.key])
-        return True
-
-    def _gone(self, ticket: str, cause: str, worked: bool) -> None:
-        cause = printable(f"{self._roster.used[ticket].label}: {cause}")
-        self._roster.free(ticket, cause, self._loop.time(), worked=worked)
-        self._host.gone(ticket, cause)
-        if not self._is_stopped and (causes := self._roster.hopeless):
-            self._refuse(none_started(causes))
-
-    def _refuse(self, why: str) -> None:
-        self._stop()
-        self._host.refused(why)
+    def _end(self, place: Place, cause: str, *, worked: bool) -> None:
+        self.ended(place, printable(f"{place.label}: {cause}"), worked=worked)
 
     def _drop_agents(self, cause: str, *, but_begun: bool = False) -> None:
-        for ticket in self._roster.used:
-            if not (but_begun and self._roster.begun(ticket)):
-                self._gone(ticket, cause, True)
-
-    def _later(self, seconds: float, act: Callable[[], None]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(max(0.0, seconds), act)
-
-    def _say(self, text: str) -> None:
-        if text != self._waits:
-            self._waits = text
-            self._host.waits(text)
+        for place in self._supply.used:
+            if not (but_begun and place.has_begun):
+                self._end(place, cause, worked=True)
 
 
 # Of a Security object: what a client needs. Its values are paths, or the certificates themselves.
@@ -497,7 +465,6 @@ class DaskEngine(ClientEngine):
         """
         times = times or Times()
         address, own_security = _where(cluster)
-        self._refusal = refusal(address, insecure=insecure)
         options = {
             "address": address,
             "resources": dict(resources or {}),
@@ -513,16 +480,11 @@ class DaskEngine(ClientEngine):
             entry="holdfast.runtime.engines.dask_client:serve",
             options=options,
             keeps_agents=True,
+            refusal=refusal(address, insecure=insecure),
             resources=offers,
             times=times,
         )
         super().__init__(client, environ=os.environ if environ is None else environ)
-
-    async def open(self, host: EngineHost) -> None:
-        """Connect to the scheduler. Raises EngineFailed."""
-        if self._refusal:
-            raise EngineFailed(self._refusal)
-        await super().open(host)
 
 
 def _where(cluster: Any) -> tuple[str, object]:
@@ -589,7 +551,6 @@ class RayEngine(ClientEngine):
         """
         times = times or Times()
         environ = dict(os.environ if environ is None else environ)
-        self._refusal = "" if insecure else ray_refusal(address, environ)
         options = {
             "address": address,
             "resources": dict(resources or {}),
@@ -602,17 +563,12 @@ class RayEngine(ClientEngine):
             entry="holdfast.runtime.engines.ray_client:serve",
             options=options,
             keeps_agents=False,
+            refusal="" if insecure else ray_refusal(address, environ),
             lingers_s=_CLIENT_LINGERS_S if address.startswith("ray://") else _LINGERS_S,
             resources=(resources or None) if offers is None else offers,
             times=times,
         )
         super().__init__(client, environ={**_QUIET, **environ})
-
-    async def open(self, host: EngineHost) -> None:
-        """Connect to the cluster. Raises EngineFailed."""
-        if self._refusal:
-            raise EngineFailed(self._refusal)
-        await super().open(host)
 
 
 def ray_refusal(address: str, environ: Mapping[str, str]) -> str:

@@ -1,8 +1,8 @@
 """The interface of engines, which supply nodes by starting an agent on each.
 
-An agent is `python -m holdfast.agent -` with an invitation on its stdin, or `python -m
-holdfast.agent FILE`. An agent whose stdin and stdout the engine holds (ssh, srun) talks to the
-controller over them; any other connects to the controller's port over TLS.
+An agent is `python -m holdfast.agent -` with an invitation on its stdin. An agent whose stdin and
+stdout the engine holds (ssh, srun) talks to the controller over them; any other connects to the
+controller's port over TLS.
 
 Only the connection to the agent decides whether a node is lost. An engine adds the cause.
 """
@@ -17,6 +17,8 @@ from holdfast.runtime.process_exits import Watched
 
 # The variable by which an engine says how many seconds an agent has after SIGTERM.
 LEAVES_IN_S = "HOLDFAST_LEAVES_IN_S"
+# More nodes than any cluster has: all.
+ALL_NODES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +40,8 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """The bytes that one agent must read from its stdin or its file, and the ticket that names
-    the agent until it is a node.
+    """The bytes that one agent must read from its stdin, and the ticket that names the agent until
+    it is a node.
 
     `secret` admits one agent, once: it must not be in an argument, in the environment, or in a
     file that others can read.
@@ -49,15 +51,13 @@ class Invitation:
     secret: bytes
 
 
-class Pipe(Protocol):
+@dataclass(frozen=True, slots=True)
+class Pipe:
     """The descriptors of an agent's stdout and stdin, for an agent that talks over them. Whoever
     gets them closes them."""
 
-    @property
-    def reads(self) -> int: ...
-
-    @property
-    def writes(self) -> int: ...
+    reads: int
+    writes: int
 
 
 class EngineHost(Protocol):

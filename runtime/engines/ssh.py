@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines import started
-from holdfast.runtime.engines.command_engine import Job, SeatedEngine, Times
+from holdfast.runtime.engines.agent_process import Job
+from holdfast.runtime.engines.command_engine import CommandEngine
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind
-from holdfast.runtime.engines.supply import Seat
+from holdfast.runtime.engines.supplied import Times
+from holdfast.runtime.engines.supply import Place
 
 KIND = "ssh"
 # A user, and a name or an address that cannot be taken for an option or for shell code.
@@ -81,12 +83,14 @@ def remote_command(words: Sequence[str], variables: Mapping[str, str]) -> str:
     return " ".join(["exec", *(["env", *given] if given else []), *quoted])
 
 
-class SSHEngine(SeatedEngine):
+class SSHEngine(CommandEngine):
     """One agent on each of `hosts`.
 
     `resources` are those of each host, or, as a dict by host, of the host; hosts with equal ones
     are one kind of node. None: the agent finds out. Raises ValueError.
     """
+
+    over_pipe = is_elsewhere = True
 
     def __init__(
         self,
@@ -118,10 +122,10 @@ class SSHEngine(SeatedEngine):
         words = [*python, "-m", started.MODULE, module, "-"]
         self._command = remote_command(words, variables or {})
         self._environ = dict(os.environ if environ is None else environ)
-        kinds, seats = _kinds(
+        kinds, places = _kinds(
             {host: (resources_by_host or {}).get(host, resources) for host in hosts}
         )
-        super().__init__(kinds, seats, times)
+        super().__init__(kinds, places, times)
 
     async def open(self, host: EngineHost) -> None:
         program = self._ssh[0]
@@ -132,31 +136,31 @@ class SSHEngine(SeatedEngine):
             )
         await super().open(host)
 
-    def job_at(self, seat: str) -> Job:
-        there = *self._hosts[seat].arguments, self._command
+    def job_at(self, place: str) -> Job:
+        there = *self._hosts[place].arguments, self._command
         return Job(
-            where=seat,
+            where=place,
             command=(*self._ssh, *self._options, *there),
             environ=self._environ,
             over_pipe=True,
             answer_s=self.times.answer_s,
-            is_elsewhere=True,
+            dies_with_parent=True,
             short=[*self._ssh, *_SHOWN, *there],
         )
 
 
 def _kinds(
     resources: Mapping[str, Mapping[str, float] | None],
-) -> tuple[list[NodeKind], list[Seat]]:
-    """A kind for each group of hosts with equal resources, and a seat for each host."""
+) -> tuple[list[NodeKind], list[Place]]:
+    """A kind for each group of hosts with equal resources, and a place for each host."""
     groups: dict[object, list[str]] = {}
     for host, amounts in resources.items():
         key = None if amounts is None else frozenset(amounts.items())
         groups.setdefault(key, []).append(host)
     kinds: list[NodeKind] = []
-    seats: list[Seat] = []
+    places: list[Place] = []
     for number, hosts in enumerate(groups.values(), 1):
         name = KIND if number == 1 else f"{KIND}-{number}"
         kinds.append(NodeKind(name=name, resources=resources[hosts[0]], most=len(hosts)))
-        seats += [Seat(name=host, kind=name) for host in hosts]
-    return kinds, seats
+        places += [Place(name=host, kind=name) for host in hosts]
+    return kinds, places

@@ -1,221 +1,172 @@
-"""The places of agents: which should get one, and when. Pure: no I/O.
+"""The supply of agents: which place should get one, and when. Pure: no I/O.
 
-A seat is a place that holds one agent: a host, a slot on this machine, or a machine of a running
-cluster, whose members (such as Dask's workers) come and go. A seat whose agent has ended rests
-before the next attempt, longer after each failure, so a host that comes back is used again.
+A place holds one agent: a host, a slot on this machine, or a machine of a running cluster, whose
+members (such as Dask's workers) come and go. After its agent has ended, a place pauses before the
+next attempt, longer after each failure, so a host that comes back is used again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.launcher import short_cause
 
-REST_S = 1.0
-LONGEST_REST_S = 60.0
+PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
 # An agent that worked for this long is started again like a new one.
 STEADY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """A place for one agent. `ticket` is that of its agent; "" while it is free. `works`: the
-    agent has begun to. `failures` counts attempts in a row that did not last; `cause` says how the
-    last one ended."""
+class Backoff:
+    """The pause before the next attempt: twice as long after each failure in a row. `cause` is
+    that of the last failure, and `until` the end of the pause by any clock."""
+
+    least_s: float = PAUSE_S
+    failures: int = 0
+    until: float = 0.0
+    cause: str = ""
+
+    def after_failure(self, now: float, cause: str, *, in_a_row: bool = True) -> Backoff:
+        """The pause from `now` on. Without `in_a_row`, the failures before do not count."""
+        before = self.failures if in_a_row else 0
+        # A host may be down for days: without a limit, the power would become too large.
+        pause_s = min(LONGEST_PAUSE_S, self.least_s * 2.0 ** min(before, 30))
+        return replace(self, failures=before + 1, until=now + pause_s, cause=cause)
+
+    def after_success(self) -> Backoff:
+        """No pause."""
+        return Backoff(least_s=self.least_s)
+
+    def is_over(self, now: float) -> bool:
+        """True if the next attempt may begin."""
+        return now >= self.until
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """A place for one agent. `ticket` is that of its agent; "" while it is free. `has_begun`: this
+    agent has begun; `is_leaving`: it was ordered to end; `has_worked`: one was of use here.
+    `member` is the process of the cluster that starts the agent, and `label` its name in messages.
+    """
 
     name: str
     kind: str
+    member: str = ""
+    label: str = ""
     ticket: str = ""
     since: float = 0.0
-    works: bool = False
+    has_begun: bool = False
     is_leaving: bool = False
     has_worked: bool = False
-    failures: int = 0
-    rests_until: float = 0.0
-    cause: str = ""
+    backoff: Backoff = Backoff()
 
     @property
     def is_held(self) -> bool:
         """True if it has an agent that nobody has given back."""
         return bool(self.ticket) and not self.is_leaving
 
-
-def taken(seat: Seat, ticket: str, now: float) -> Seat:
-    """An agent was started."""
-    return replace(seat, ticket=ticket, since=now, works=False, is_leaving=False)
-
-
-def working(seat: Seat) -> Seat:
-    """The agent has begun."""
-    return replace(seat, works=True)
+    @property
+    def retry_text(self) -> str:
+        """The place, and why it is tried again."""
+        return f"{self.name} (tried again: {short_cause(self.backoff.cause)})"
 
 
-def given_back(seat: Seat) -> Seat:
-    """The agent was ordered to end, and leaves a seat that is as good as new."""
-    return replace(seat, is_leaving=True)
+class Supply:
+    """The places of an engine, and how many nodes of each kind are `wanted`."""
 
+    def __init__(self, places: Iterable[Place] = (), pause_s: float = PAUSE_S) -> None:
+        """`pause_s` is the first pause after a failure."""
+        self.places: dict[str, Place] = {}
+        self.wanted: dict[str, int] = {}
+        self._unused = Backoff(least_s=pause_s)
+        self.know(places)
 
-def freed(seat: Seat, now: float, cause: str, *, worked: bool, rest_s: float = REST_S) -> Seat:
-    """The agent has ended; `worked` if it had begun to. The seat rests, for `rest_s` at least."""
-    has_worked = seat.has_worked or worked
-    free = replace(seat, ticket="", works=False, is_leaving=False, has_worked=has_worked)
-    if seat.is_leaving:
-        return replace(free, failures=0, rests_until=now, cause="")
-    before = 0 if worked and now - seat.since >= STEADY_S else seat.failures
-    rests_s = min(LONGEST_REST_S, rest_s * 2.0**before)
-    return replace(free, failures=before + 1, rests_until=now + rests_s, cause=cause)
+    def know(self, places: Iterable[Place]) -> None:
+        """These are all places now; of several with one name, the first one. A place that has left
+        stays while it has an agent."""
+        self._here: dict[str, Place] = {}
+        for place in places:
+            self._here.setdefault(place.name, place)
+        self._update()
 
+    def _update(self) -> None:
+        for name, new in self._here.items():
+            if name not in self.places:
+                self.places[name] = replace(new, backoff=self._unused)
+            place = self.places[name]
+            if not place.ticket:
+                place.member, place.label = new.member, new.label
+        for place in list(self.places.values()):
+            if place.name not in self._here and not place.ticket:
+                del self.places[place.name]
 
-def due(seats: Iterable[Seat], wanted: Mapping[str, int], now: float) -> list[Seat]:
-    """The seats at which an agent should be started now. Those that have failed come last."""
-    found: list[Seat] = []
-    for kind, count in wanted.items():
-        ours = [seat for seat in seats if seat.kind == kind]
-        missing = max(0, count - sum(seat.is_held for seat in ours))
-        free = [seat for seat in ours if not seat.ticket and seat.rests_until <= now]
-        found += sorted(free, key=lambda seat: seat.failures)[:missing]
-    return found
-
-
-def next_due(seats: Iterable[Seat], wanted: Mapping[str, int], now: float) -> float | None:
-    """When `due` may find more than now; None if only another event can change that."""
-    times = [
-        seat.rests_until
-        for kind, count in wanted.items()
-        if (ours := [seat for seat in seats if seat.kind == kind])
-        and sum(seat.is_held for seat in ours) < count
-        for seat in ours
-        if not seat.ticket and seat.rests_until > now
-    ]
-    return min(times, default=None)
-
-
-def are_hopeless(seats: Sequence[Seat], wanted: Mapping[str, int]) -> bool:
-    """True if each seat that may be used was tried, and none has ever worked. A seat may be tried
-    again while others are tried for the first time."""
-    usable = [seat for seat in seats if wanted.get(seat.kind, 0)]
-    nothing_works = all(seat.failures and not seat.works for seat in usable)
-    return bool(usable) and nothing_works and not any(seat.has_worked for seat in seats)
-
-
-def failing(seats: Iterable[Seat], wanted: Mapping[str, int]) -> list[Seat]:
-    """The seats that have failed, of the kinds that have fewer working agents than wanted."""
-    found: list[Seat] = []
-    for kind, count in wanted.items():
-        ours = [seat for seat in seats if seat.kind == kind]
-        if sum(seat.works and seat.is_held for seat in ours) < count:
-            found += [seat for seat in ours if seat.failures and not seat.works]
-    return found
-
-
-def failing_text(seat: Seat) -> str:
-    """A seat that is tried again, and why."""
-    return f"{seat.name} (tried again: {short_cause(seat.cause)})"
-
-
-# As many machines as no cluster has: all.
-ALL = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A process of the cluster that can start an agent. `host` is its machine, which gets one
-    agent; `label` names the member in messages."""
-
-    key: str
-    host: str
-    label: str
-
-
-class Roster:
-    """One kind of seats that follow the members of a cluster. Times are seconds of any clock."""
-
-    def __init__(self, kind: str, rest_s: float) -> None:
-        self._kind = kind
-        self._rest_s = rest_s
-        self._members: list[Member] = []
-        self._seats: dict[str, Seat] = {}
-        self._used: dict[str, Member] = {}  # by ticket, also after it has left the cluster
-        self.wanted = 0
-
-    def know(self, members: Iterable[Member]) -> None:
-        """These are all members now. A machine that has left keeps its seat while it is taken."""
-        self._members = list(members)
-        hosts = {member.host for member in self._members}
-        for member in self._members:
-            if member.host not in self._seats:
-                self._seats[member.host] = Seat(name=member.host, kind=self._kind)
-        for seat in list(self._seats.values()):
-            if seat.name not in hosts and not seat.ticket:
-                del self._seats[seat.name]
-
-    def due(self, now: float) -> list[Member]:
-        """The members on which an agent should be started now."""
-        here = {member.host: member for member in reversed(self._members)}
-        seats = [seat for seat in self._seats.values() if seat.ticket or seat.name in here]
-        return [here[seat.name] for seat in due(seats, self._wish, now)]
+    def due(self, now: float) -> list[Place]:
+        """Where an agent should be started now. Places that have failed come last."""
+        found: list[Place] = []
+        for kind in self.wanted:
+            free = [p for p in self._of(kind) if not p.ticket and p.backoff.is_over(now)]
+            free.sort(key=lambda place: place.backoff.failures)
+            found += free[: self._lacking(kind)]
+        return found
 
     def next_due(self, now: float) -> float | None:
-        """When `due` may return more; None if only another event can change that."""
-        return next_due(self._seats.values(), self._wish, now)
+        """When `due` may find more than now; None if only another event can change that."""
+        times = [
+            place.backoff.until
+            for kind in self.wanted
+            if self._lacking(kind)
+            for place in self._of(kind)
+            if not place.ticket and not place.backoff.is_over(now)
+        ]
+        return min(times, default=None)
 
-    def take(self, ticket: str, member: Member, now: float) -> None:
-        self._used[ticket] = member
-        self._put(taken(self._seats[member.host], ticket, now))
-
-    def begin(self, ticket: str) -> None:
-        self._put(working(self._seats[self._used[ticket].host]))
-
-    def give_back(self, ticket: str) -> None:
-        self._put(given_back(self._seats[self._used[ticket].host]))
-
-    def free(self, ticket: str, cause: str, now: float, *, worked: bool) -> None:
-        """Its agent has ended; `worked` if it had been of use."""
-        seat = self._seats[self._used.pop(ticket).host]
-        free = freed(seat, now, cause, worked=worked, rest_s=self._rest_s)
-        self._put(free)
-        self.know(self._members)
-
-    def knows(self, ticket: str) -> bool:
-        """True if this agent was started and has not ended."""
-        return ticket in self._used
-
-    def begun(self, ticket: str) -> bool:
-        return self.knows(ticket) and self._seats[self._used[ticket].host].works
+    def of(self, ticket: str) -> Place | None:
+        """The place of this agent; None if it was never started, or has ended."""
+        return next((place for place in self.used if place.ticket == ticket), None)
 
     @property
-    def used(self) -> dict[str, Member]:
-        """The members with an agent, by ticket."""
-        return dict(self._used)
+    def used(self) -> list[Place]:
+        """The places with an agent."""
+        return [place for place in self.places.values() if place.ticket]
+
+    def end(self, place: Place, cause: str, now: float, *, worked: bool) -> None:
+        """Free the place of an agent that has ended; `worked` if it was of use."""
+        if place.is_leaving:
+            place.backoff = place.backoff.after_success()
+        else:
+            is_steady = worked and now - place.since >= STEADY_S
+            place.backoff = place.backoff.after_failure(now, cause, in_a_row=not is_steady)
+        place.has_worked = place.has_worked or worked
+        place.ticket, place.has_begun, place.is_leaving = "", False, False
+        self._update()
 
     @property
     def hopeless(self) -> list[str]:
-        """The causes, if every machine was tried and no agent has ever worked."""
-        seats = list(self._seats.values())
-        return [seat.cause for seat in seats] if are_hopeless(seats, self._wish) else []
-
-    def missing(self, what: str) -> str:
-        """What the user waits for, in words; `what` names members. "" for nothing."""
-        if not self.wanted:
-            return ""
-        queued = [one.label for ticket, one in self._used.items() if not self.begun(ticket)]
-        failed = failing(self._seats.values(), self._wish)
-        # Whoever wants all that there are waits for none but the first.
-        wanted = self.wanted if self.wanted < ALL else 1
-        lacking = wanted - len(self._used) - sum(not seat.ticket for seat in failed)
-        return "; ".join(
-            [
-                *(f"{label} has not started its agent yet" for label in sorted(queued)),
-                *(failing_text(seat) for seat in failed),
-                *([f"{lacking} more machine{'s' * (lacking > 1)} with {what}"] * (lacking > 0)),
-            ]
-        )
+        """The causes, if each place that may be used was tried and no agent has ever worked. A
+        place may be tried again while others are tried for the first time."""
+        usable = [place for place in self.places.values() if self.wanted.get(place.kind, 0)]
+        failed = [place for place in usable if place.backoff.failures and not place.has_begun]
+        if not usable or len(failed) < len(usable):
+            return []
+        every = self.places.values()
+        causes = [place.backoff.cause for place in every if place.backoff.cause]
+        return [] if any(place.has_worked for place in every) else causes
 
     @property
-    def _wish(self) -> dict[str, int]:
-        return {self._kind: self.wanted}
+    def failing(self) -> list[Place]:
+        """The places that have failed, of the kinds that have fewer working agents than wanted."""
+        found: list[Place] = []
+        for kind, count in self.wanted.items():
+            ours = self._of(kind)
+            if sum(place.has_begun and place.is_held for place in ours) < count:
+                found += [p for p in ours if p.backoff.failures and not p.has_begun]
+        return found
 
-    def _put(self, seat: Seat) -> None:
-        self._seats[seat.name] = seat
+    def _of(self, kind: str) -> list[Place]:
+        return [place for place in self.places.values() if place.kind == kind]
+
+    def _lacking(self, kind: str) -> int:
+        return max(0, self.wanted[kind] - sum(place.is_held for place in self._of(kind)))

@@ -13,7 +13,6 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from holdfast.compat import ray_path
@@ -25,17 +24,29 @@ from holdfast.runtime.fleet.facts import (
     NODE_DIR,
     PROTOCOL,
     HostFacts,
-    boot_id,
     disk_free_bytes,
     memory_bytes,
 )
 from holdfast.runtime.fleet.handshake import Invited, StdioCall, TlsCall, python_version
+from holdfast.runtime.fleet.messages import (
+    Answer,
+    Heartbeat,
+    Hello,
+    Leaving,
+    Loaded,
+    Unloadable,
+    Warned,
+    WorkerExit,
+    WorkerPid,
+    WorkerUsed,
+)
 from holdfast.runtime.launcher import ExitCause, Grant, WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.process_exits import StoppedWatch, Watched
 from holdfast.runtime.tasks import RunTasks, TaskScope
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
+from holdfast.schema import to_fields, to_row
 from holdfast.version import VERSION
 
 
@@ -79,14 +90,13 @@ async def run_agent(
     called: StdioCall | TlsCall,
     folder: str,
     facts: HostFacts,
-    make_service: MakeService | None = None,
+    make_service: MakeService,
     in_thread: InThread = at_once,
 ) -> str:
     """Serve the controller until the connection ends. Returns why; "" if the controller ordered
     the end. Raises Unheard."""
     async with RunTasks() as tasks:
-        agent = Agent(called.link(), folder, tasks, in_thread)
-        agent.service = make_service and make_service(tasks, folder, agent.answer)
+        agent = Agent(called.link(), folder, tasks, make_service, in_thread)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.leave, signal.Signals(number).name)
@@ -101,8 +111,14 @@ async def run_agent(
 class Agent:
     """One agent. Its workers are those of a `LocalLauncher`."""
 
-    def __init__(self, link: Link, folder: str, tasks: RunTasks, in_thread: InThread) -> None:
-        self.service: NodeService | None = None
+    def __init__(
+        self,
+        link: Link,
+        folder: str,
+        tasks: RunTasks,
+        make_service: MakeService,
+        in_thread: InThread,
+    ) -> None:
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._link = link
         self._folder = folder
@@ -112,35 +128,35 @@ class Agent:
         self._launcher: LocalLauncher | None = None
         self._workers: dict[str, WorkerHandle] = {}
         self._is_leaving = self._is_ending = False
+        self._service = make_service(tasks, folder, self.answer)
 
     def introduce(self, invited: Invited, address: str, facts: HostFacts) -> None:
         self._link.begin(self._on_message, self.on_closed)
-        hello = {
-            "protocol": PROTOCOL,
-            "version": VERSION,
-            "python": python_version(),
-            "ticket": invited.ticket,
-            "token": invited.token,
-            "hostname": socket.gethostname(),
-            "address": address,
-            "pid": os.getpid(),
-            "boot": boot_id(),
-            "resources": {"memory": float(memory_bytes()), **facts.resources},
-            "gpus": list(facts.gpus),
-            "disk_free_bytes": disk_free_bytes(self._folder),
-        }
-        self._link.send(["hello", hello])
+        hello = Hello(
+            protocol=PROTOCOL,
+            version=VERSION,
+            python=python_version(),
+            ticket=invited.ticket,
+            token=invited.token,
+            hostname=socket.gethostname(),
+            address=address,
+            pid=os.getpid(),
+            resources={"memory": float(memory_bytes()), **facts.resources},
+            gpus=list(facts.gpus),
+            disk_free_bytes=disk_free_bytes(self._folder),
+        )
+        self._link.send(["hello", to_fields(hello)])
         self._watching = self._tasks.start(end_if_silent(self._link, _WELCOME_S, forgives=False))
 
     def answer(self, message: Message) -> None:
         """Send an answer of the service."""
-        self._link.send(["kept", message])
+        self._link.send(to_row(Answer(message=message)))
 
     def leave(self, why: str) -> None:
         """The node will be taken away: the controller decides what happens until then."""
         if not self._is_leaving:
             self._is_leaving = True
-            self._link.send(["leaving", _leaves_in_s(os.environ), why])
+            self._link.send(to_row(Leaving(seconds=_leaves_in_s(os.environ), why=why)))
 
     def on_closed(self, reason: str) -> None:
         why = reason or "the controller is gone"
@@ -153,16 +169,14 @@ class Agent:
         """Kill what is left, and wait a moment for it: the folder is removed next."""
         self._delivered.stop(_KILLED_S)
         self._link.close()
-        if self.service is not None:
-            self.service.kill()
+        self._service.kill()
         if self._launcher is not None:
             self._launcher.kill()
         with suppress(TimeoutError):
             async with asyncio.timeout(_KILLED_S):
                 if self._launcher is not None:
                     await self._launcher.close()
-                if self.service is not None:
-                    await self.service.gone()
+                await self._service.gone()
 
     def _finish(self, why: str) -> None:
         if not self.over.done():
@@ -181,24 +195,27 @@ class Agent:
             case ["signal", str(name), int(signum)]:
                 if (worker := self._workers.get(name)) is not None:
                     worker.signal(signum)
-            case ["keeper", list(order)]:
-                if self.service is not None:
-                    self.service.order(order)
+            case ["order", list(order)]:
+                self._service.order(order)
             case ["learn", list(modules), float(took_s)]:
                 if self._launcher is not None:
                     self._launcher.learn(modules, took_s)
-            case ["beat"]:
+            case ["heartbeat"]:
                 pass
             case _:
                 self._on_order(message)
 
     def _on_order(self, message: Message) -> None:
         match message:
-            case ["welcome", str(), {"beat_s": float(beat_s), "lease_s": float(lease_s)}]:
+            case [
+                "welcome",
+                str(),
+                {"heartbeat_s": float(every_s), "lease_s": float(lease_s)},
+            ]:
                 if self._watching is not None:
                     self._watching.cancel()
                 self._tasks.start(end_if_silent(self._link, lease_s, forgives=False))
-                self._tasks.start(self._beat(beat_s))
+                self._tasks.start(self._send_heartbeats(every_s))
             case ["file" | "part" | "whole", *_] if self._launcher is None:
                 self._take_file(message)
             case ["load", dict(table)] if self._launcher is None:
@@ -217,30 +234,34 @@ class Agent:
         try:
             self._delivered.take(message)
         except OSError as error:
-            self._link.send(self._unwritable(error))
+            self._report_unwritable(error)
             raise WireError(str(error)) from error
 
-    def _unwritable(self, error: OSError) -> Message:
+    def _report_unwritable(self, error: OSError) -> None:
         place = os.path.dirname(self._folder)
-        told = f"what the controller has sent cannot be written to {place}: {error}"
-        return ["unloadable", type(error).__name__, told, ""]
+        text = f"what the controller has sent cannot be written to {place}: {error}"
+        self._report_unloadable(type(error).__name__, text)
+
+    def _report_unloadable(self, type_name: str, message: str, traceback: str = "") -> None:
+        found = Unloadable(type_name=type_name, message=message, traceback=traceback)
+        self._link.send(to_row(found))
 
     def _launch(self, name: str, grant: Grant) -> None:
         assert self._launcher is not None
         relay = Relay(name, self._link.send, lambda: self._workers.pop(name, None))
         relay.worker = self._workers[name] = self._launcher.launch(name, relay, grant=grant)
 
-    async def _beat(self, beat_s: float) -> None:
+    async def _send_heartbeats(self, every_s: float) -> None:
         while True:
-            self._link.send(["beat", disk_free_bytes(self._folder)])
-            await asyncio.sleep(beat_s)
+            self._link.send(to_row(Heartbeat(disk_free_bytes=disk_free_bytes(self._folder))))
+            await asyncio.sleep(every_s)
 
     async def _open(self, table: Mapping[str, Any]) -> None:
         try:
             async with asyncio.timeout(_UNPACKED_S):
                 await self._in_thread(self._delivered.unpack)
         except OSError as error:  # also if it takes too long
-            self._link.send(self._unwritable(error))
+            self._report_unwritable(error)
             return
         if table["ray_names"]:
             ray_path.activate()
@@ -253,36 +274,34 @@ class Agent:
             learns=table["learns"],
             workers_move=table["workers_move"],
         )
-        watch = StoppedWatch(table["stopped_deadline_s"], self._processes, self._tell)
-        self._tasks.start(watch.keep_looking())
+        watch = StoppedWatch(table["stopped_deadline_s"], self._processes, self._warn)
+        self._tasks.start(watch.run())
         try:
-            if self.service is not None and table["service"]:
-                self.service.load(table["service"])
+            if table["service"]:
+                self._service.load(table["service"])
             notice = await launcher.open(table["entry"], table["payload"])
         except LaunchFailed as error:
-            told = error.type_name, error.message, error.traceback
-            self._link.send(["unloadable", *told])
+            self._report_unloadable(error.type_name, error.message, error.traceback)
         except (OSError, RuntimeFault) as error:
-            self._link.send(["unloadable", type(error).__name__, str(error), ""])
+            self._report_unloadable(type(error).__name__, str(error))
         else:
-            self._link.send(["loaded", notice])
+            self._link.send(to_row(Loaded(notice=notice)))
 
     async def _end(self, grace_s: float) -> None:
         """End the workers, then the service, and let the controller read what they said last."""
         if self._launcher is not None and (left := await self._launcher.close()):
-            self._tell(left)
-        if self.service is not None:
-            await self.service.close(grace_s)
+            self._warn(left)
+        await self._service.close(grace_s)
         self._link.finish()
         await asyncio.sleep(_LAST_S)
         self._finish("")
 
     def _processes(self) -> list[Watched]:
         own = [] if self._launcher is None else self._launcher.processes()
-        return own if self.service is None else [*own, *self.service.processes()]
+        return [*own, *self._service.processes()]
 
-    def _tell(self, text: str) -> None:
-        self._link.send(["told", text])
+    def _warn(self, text: str) -> None:
+        self._link.send(to_row(Warned(text=text)))
 
 
 def _import_from(folders: Sequence[str]) -> None:
@@ -319,14 +338,13 @@ class Relay:
             raise WireError(f"a message that cannot be relayed: {error}") from error
 
     def on_used(self, used: Used) -> None:
-        self._send(["used", self._name, used.plain()])
+        self._send(to_row(WorkerUsed(worker=self._name, used=used)))
 
     def on_exit(self, ending: ExitCause) -> None:
         self._over()
-        used = None if ending.used is None else ending.used.plain()
-        self._send(["exit", self._name, {**asdict(replace(ending, used=None)), "used": used}])
+        self._send(to_row(WorkerExit(worker=self._name, ending=ending)))
 
     def _tell_pid(self) -> None:
         if not self._is_pid_told and self.worker is not None and self.worker.pid:
             self._is_pid_told = True
-            self._send(["pid", self._name, self.worker.pid])
+            self._send(to_row(WorkerPid(worker=self._name, pid=self.worker.pid)))

@@ -40,8 +40,8 @@ class NodeFacts:
     kind: str = ""
 
 
-class Heard(NamedTuple):
-    """A node, the seconds since it was last heard from, and the free bytes of its disk."""
+class LastMessage(NamedTuple):
+    """A node, the seconds since its last message, and the free bytes of its disk."""
 
     node: str
     ago_s: float
@@ -63,8 +63,8 @@ class FleetHost(Protocol):
     def no_node_left(self, why: str) -> None:
         """There is no node any more, and the engine will supply none."""
 
-    def on_kept(self, name: str, message: Message) -> None:
-        """An answer of the node's service."""
+    def on_answer(self, name: str, message: Message) -> None:
+        """An answer of the node's service. Raises ValueError if none sends this."""
 
     def waits(self, text: str) -> None:
         """What the engine waits for; "" for nothing."""
@@ -86,9 +86,10 @@ class FleetSettings:
     """Times are in seconds.
 
     The controller's port is at `address`, a name or number of this machine that the nodes can
-    reach. An agent sends a beat every `beat_s`, which the controller answers. An agent that has
-    heard nothing for `lease_s` ends its workers and itself; the controller gives it up `margin_s`
-    later, so that no trial runs twice. Both together are just below two beats. An agent has
+    reach. An agent sends a heartbeat every `heartbeat_s`, which the controller answers. An agent
+    that has received nothing for `lease_s` ends its workers and itself; the controller gives it up
+    `margin_s` later, so that no trial runs twice. Both together are just below two heartbeats. An
+    agent has
     `certificate_s` to show its certificate and `hello_s` to introduce itself, over a pipe
     `pipe_hello_s` (a login takes longer), and at most `most_pending` may be doing so. After the
     end of a connection, the engine has `cause_s` to say why. An agent has `grace_s` to end in, and
@@ -97,7 +98,7 @@ class FleetSettings:
     """
 
     address: str = "127.0.0.1"
-    beat_s: float = 5.0
+    heartbeat_s: float = 5.0
     lease_s: float = 8.9
     margin_s: float = 1.0
     certificate_s: float = 5.0
@@ -211,14 +212,6 @@ def _is_loopback(address: str) -> bool:
         return ip_address(address).is_loopback
     except ValueError:  # a name of an interface may follow the address
         return False
-
-
-def boot_id() -> str:
-    """An id that changes when the machine restarts; "" if the system has none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def memory_bytes() -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, assert_never
+from dataclasses import fields, replace
+from typing import Any, assert_never
 
 from holdfast.late import LATE_S
 from holdfast.runtime.connection import LARGEST, Link, end_if_silent
@@ -21,7 +21,7 @@ from holdfast.runtime.fleet.facts import (
     GIVEN_BACK,
     FleetHost,
     FleetSettings,
-    Heard,
+    LastMessage,
     NodeFacts,
     Shared,
     free_name,
@@ -37,21 +37,16 @@ from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 
 
-class Sender(Protocol):
-    """The node, as its workers see it."""
-
-    def send(self, message: Message) -> None: ...
-
-
 class RemoteWorker:
     """A worker of a `Fleet`. Its `pid` is what its node's kernel says, unique on that node only:
     0 until the worker has sent a message."""
 
-    def __init__(self, name: str, listener: Listener, node: Sender) -> None:
+    def __init__(self, name: str, listener: Listener, send: Callable[[Message], None]) -> None:
+        """`send` sends a message to its node."""
         self.name = name
         self.pid = 0
         self._listener = listener
-        self._node = node
+        self._send = send
         self._broken = ""
         self._is_gone = False
 
@@ -64,19 +59,20 @@ class RemoteWorker:
             raise ValueError(f"its pid is {self.pid}, but it reported {told}")
 
     def send(self, message: Message) -> None:
-        if not self._is_gone:
-            self._node.send(["to", self.name, message])
+        self._order("to", message)
 
     def kill(self, why: str) -> None:
-        if not self._is_gone:
-            self._node.send(["kill", self.name, why])
+        self._order("kill", why)
 
     def signal(self, signum: int) -> None:
-        if not self._is_gone:
-            self._node.send(["signal", self.name, int(signum)])
+        self._order("signal", int(signum))
 
-    def hear(self, message: Message) -> None:
-        """Deliver a message of the worker; an invalid one is its last."""
+    def _order(self, name: str, what: object) -> None:
+        if not self._is_gone:
+            self._send([name, self.name, what])
+
+    def deliver(self, message: Message) -> None:
+        """Give a message of the worker to its listener; an invalid one is its last."""
         if self._broken or self._is_gone:
             return
         try:
@@ -100,40 +96,16 @@ class RemoteWorker:
         self._listener.on_exit(ending)
 
 
-class Nowhere:
-    """In place of a node that there is not."""
-
-    def send(self, message: Message) -> None:
-        """Does nothing."""
-
-
 # So many messages of its service may arrive before the node can run workers.
 MOST_EARLY = 1000
 # So many warnings of one node are shown.
-MOST_TOLD = 100
-
-
-class NodeOwner(Protocol):
-    """The fleet, as its nodes see it."""
-
-    def on_loaded(self, node: Node, notice: str) -> None: ...
-
-    def on_unloadable(self, node: Node, found: messages.Unloadable) -> None: ...
-
-    def on_kept(self, node: Node, message: Message) -> None: ...
-
-    def on_leaving(self, node: Node, seconds: float, why: str) -> None: ...
-
-    def on_told(self, node: Node, text: str) -> None: ...
-
-    def on_closed(self, node: Node, reason: str) -> None:
-        """The connection has ended; "" if the other end closed it, or is gone."""
+MOST_WARNINGS = 100
 
 
 class Node:
     """One agent. Messages of workers that have exited are ignored."""
 
-    def __init__(self, facts: NodeFacts, ticket: Ticket, link: Link, owner: NodeOwner) -> None:
+    def __init__(self, facts: NodeFacts, ticket: Ticket, link: Link, owner: Fleet) -> None:
         self.facts = facts
         self.ticket = ticket
         self.link = link
@@ -145,9 +117,9 @@ class Node:
         # What its service has said before it was joined.
         self.early: list[Message] = []
         self._owner = owner
-        # When the bytes arrived whose beat was answered.
+        # When the bytes arrived whose heartbeat was answered.
         self._answered_s = -1.0
-        self._told = 0
+        self._warnings = 0
         self._workers: dict[str, RemoteWorker] = {}
         link.hand_over(self._on_message, self._on_closed, LARGEST)
 
@@ -159,7 +131,7 @@ class Node:
         self.link.send(message)
 
     def launch(self, name: str, listener: Listener, grant: Grant = NOTHING_SAID) -> RemoteWorker:
-        worker = self._workers[name] = RemoteWorker(name, listener, self)
+        worker = self._workers[name] = RemoteWorker(name, listener, self.send)
         self.send(["launch", name, list(grant.gpus), grant.memory_bytes])
         return worker
 
@@ -195,47 +167,47 @@ class Node:
         self._owner.on_closed(self, reason)
 
     def _on_message(self, message: Message) -> None:
-        claim = messages.read(message)
-        match claim:
+        found = messages.read(message)
+        match found:
             case messages.FromWorker():
-                if (worker := self._workers.get(claim.worker)) is not None:
-                    worker.hear(claim.message)
-            case messages.Beat():
-                self.disk_free_bytes = claim.disk_free_bytes
-                self._answer_beat()
+                if (worker := self._workers.get(found.worker)) is not None:
+                    worker.deliver(found.message)
+            case messages.Heartbeat():
+                self.disk_free_bytes = found.disk_free_bytes
+                self._answer_heartbeat()
             case messages.WorkerPid():
-                if (worker := self._workers.get(claim.worker)) is not None:
-                    worker.take_pid(claim.pid)
+                if (worker := self._workers.get(found.worker)) is not None:
+                    worker.take_pid(found.pid)
             case messages.WorkerUsed():
-                if (worker := self._workers.get(claim.worker)) is not None:
-                    worker.has_used(claim.used)
+                if (worker := self._workers.get(found.worker)) is not None:
+                    worker.has_used(found.used)
             case messages.WorkerExit():
-                if (worker := self._workers.pop(claim.worker, None)) is not None:
-                    worker.gone(claim.ending if self.end_cause == GIVEN_BACK else self._taken())
-            case messages.Kept():
-                self._owner.on_kept(self, claim.message)
+                if (worker := self._workers.pop(found.worker, None)) is not None:
+                    worker.gone(found.ending if self.end_cause == GIVEN_BACK else self._taken())
+            case messages.Answer():
+                self._owner.on_answer(self, found.message)
             case messages.Leaving():
-                self._owner.on_leaving(self, claim.seconds, claim.why)
+                self._owner.on_leaving(self, found.seconds, found.why)
             case messages.Loaded():
-                self._owner.on_loaded(self, claim.notice)
+                self._owner.on_loaded(self, found.notice)
             case messages.Unloadable():
-                self._owner.on_unloadable(self, claim)
-            case messages.Told():
-                self._told += 1
-                if self._told <= MOST_TOLD:
-                    self._owner.on_told(self, claim.text)
+                self._owner.on_unloadable(self, found)
+            case messages.Warned():
+                self._warnings += 1
+                if self._warnings <= MOST_WARNINGS:
+                    self._owner.on_warned(self, found.text)
             case _:
-                assert_never(claim)
+                assert_never(found)
 
-    def _answer_beat(self) -> None:
-        """One answer for all beats that have arrived together: an agent that sends them without a
-        pause costs little."""
-        if self._answered_s != self.link.heard_s:
-            self._answered_s = self.link.heard_s
-            self.send(["beat"])
+    def _answer_heartbeat(self) -> None:
+        """One answer for all heartbeats that have arrived together: an agent that sends them
+        without a pause costs little."""
+        if self._answered_s != self.link.received_s:
+            self._answered_s = self.link.received_s
+            self.send(["heartbeat"])
 
 
-_LOOK_S = 60.0
+_WAIT_S = 60.0
 
 
 class Fleet:
@@ -259,7 +231,7 @@ class Fleet:
         self._tasks = tasks
         self._settings = settings or FleetSettings()
         self._taken = set(taken)
-        self._supply = Supply(shared or Shared(), in_thread)
+        self._load = NodeLoad(shared or Shared(), in_thread)
         self._loop = asyncio.get_running_loop()
         self._admission = Admission(
             self._settings, tasks, admitted=self._admit, refused=self._refuse, tell=host.tell
@@ -272,8 +244,8 @@ class Fleet:
         self._first = FirstNode(host.tell)
         self._is_open = self._closing = False
         # A shorter one ends no lease.
-        self._suspension = Suspension(self._settings.lease_s - self._settings.beat_s)
-        tasks.start(self._suspension.keep_looking())
+        self._suspension = Suspension(self._settings.lease_s - self._settings.heartbeat_s)
+        tasks.start(self._suspension.watch())
 
     # -- the launcher ---------------------------------------------------------------------------
 
@@ -284,9 +256,9 @@ class Fleet:
         Raises LaunchFailed if the first node cannot load what workers share, and NoNodes if there
         is no node at all.
         """
-        self._supply.code(entry, payload)
+        self._load.code(entry, payload)
         if not waits:
-            self._supply.complete()
+            self._load.complete()
         try:
             await self._engine.open(self)
             self._is_open = True
@@ -299,8 +271,8 @@ class Fleet:
 
     def complete(self, service: bytes, files: Sequence[SharedFile]) -> None:
         """Let nodes load; they get these, too."""
-        self._supply.shared = replace(self._supply.shared, service=service, files=files)
-        self._supply.complete()
+        self._load.shared = replace(self._load.shared, service=service, files=files)
+        self._load.complete()
 
     def launch(
         self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
@@ -310,7 +282,7 @@ class Fleet:
         if found is not None:
             return found.launch(name, listener, grant)
         problem = "the run is ending" if self._closing else f"there is no node {node}".rstrip()
-        worker = RemoteWorker(name, listener, Nowhere())
+        worker = RemoteWorker(name, listener, lambda _: None)
         ending = ExitCause(cause=f"could not be started: {problem}")
         self._loop.call_soon(worker.gone, ending)
         return worker
@@ -381,18 +353,18 @@ class Fleet:
             late = self._settings.grace_s + self._settings.late_s
             self._tasks.later(late, node.link.fail, f"it did not end within {late:g} s")
 
-    def heard(self) -> list[Heard]:
-        """When each node that has joined was last heard from."""
+    def last_messages(self) -> list[LastMessage]:
+        """When the last message of each node that has joined came."""
         now = self._loop.time()
         return [
-            Heard(node.name, now - node.link.heard_s, node.disk_free_bytes)
+            LastMessage(node.name, now - node.link.received_s, node.disk_free_bytes)
             for node in self._joined()
         ]
 
     def order(self, name: str, message: Message) -> None:
         """Send an order to the node's service. Ignored if the node has left."""
         if (node := self._nodes.get(name)) is not None:
-            node.send(["keeper", message])
+            node.send(["order", message])
 
     def _find(self, name: str) -> Node | None:
         if name:
@@ -415,9 +387,9 @@ class Fleet:
         self._nodes[name] = node
         self._all_left.clear()
         settings = self._settings
-        beats = {"beat_s": float(settings.beat_s), "lease_s": float(settings.lease_s)}
-        node.send(["welcome", name, beats])
-        self._supply.give(node, self._tasks)
+        times = {"heartbeat_s": float(settings.heartbeat_s), "lease_s": float(settings.lease_s)}
+        node.send(["welcome", name, times])
+        self._load.give(node, self._tasks)
         self._tasks.start(end_if_silent(link, settings.lease_s + settings.margin_s, forgives=True))
 
     def _facts(self, name: str, ticket: Ticket, hello: Hello) -> NodeFacts:
@@ -445,7 +417,7 @@ class Fleet:
             node.is_joined = True
             self._host.node_joined(node.facts)
             for message in node.early:
-                self._host.on_kept(node.name, message)
+                self._host.on_answer(node.name, message)
             node.early.clear()
             self._first.joined(notice)
 
@@ -465,10 +437,13 @@ class Fleet:
             self._first.refuse(text)
             self._first.tell_later(text)
 
-    def on_kept(self, node: Node, message: Message) -> None:
+    def on_answer(self, node: Node, message: Message) -> None:
         """The service may be ready before the workers' imports are. Raises WireError."""
         if node.is_joined:
-            self._host.on_kept(node.name, message)
+            try:
+                self._host.on_answer(node.name, message)
+            except ValueError as error:
+                raise WireError(str(error)) from error
         elif len(node.early) >= MOST_EARLY:
             raise WireError(f"more than {MOST_EARLY:,} messages before it is ready")
         else:
@@ -481,7 +456,7 @@ class Fleet:
             # Nothing starts there any more. If nobody takes it away, a new agent can use it.
             self._tasks.later(seconds, self._end, node, f"its announced time was over ({why})")
 
-    def on_told(self, node: Node, text: str) -> None:
+    def on_warned(self, node: Node, text: str) -> None:
         self._host.tell(f"{node.name}: {text}")
 
     def on_closed(self, node: Node, reason: str) -> None:
@@ -522,13 +497,13 @@ class Fleet:
             self._engine.give_back(node.ticket.name)
         if not self._nodes:
             self._all_left.set()
-        self._look_for_hope()
+        self._give_up_without_hope()
 
     def _was_suspended(self, node: Node) -> str:
         """Why the node could not hear this process any more; "" if it could."""
         suspension = self._suspension
-        suspension.look()
-        if node.link.heard_s > suspension.ended + LATE_S:
+        suspension.check()
+        if node.link.received_s > suspension.ended + LATE_S:
             return ""
         return (
             f"the script was suspended for {suspension.lasted_s:.0f} s, and a node waits "
@@ -561,7 +536,7 @@ class Fleet:
                 node.job_ended.set_result(cause)
         elif self._admission.tickets.withdraw(ticket) and not self._closing:
             self._first.tell_later(f"An agent ended before it joined: {cause}")
-            self._look_for_hope()
+            self._give_up_without_hope()
 
     def leaving(self, ticket: str, seconds: float, why: str) -> None:
         if (node := self._of_ticket(ticket)) is not None:
@@ -576,15 +551,15 @@ class Fleet:
     def refused(self, text: str) -> None:
         self._supplies_no_more = text
         self._first.tell_or_fail(text, NoNodes(text))
-        self._look_for_hope()
+        self._give_up_without_hope()
 
     def _refuse(self, ticket: Ticket, problem: str) -> None:
         self._first.refuse(problem)
         self._first.tell_later(f"A node is refused: {problem}")
         self._tasks.later(self._settings.late_s, self._engine.give_back, ticket.name)
-        self._look_for_hope()
+        self._give_up_without_hope()
 
-    def _look_for_hope(self) -> None:
+    def _give_up_without_hope(self) -> None:
         """Fail `open` if every agent that was invited has been refused or is gone. Later, report
         that no node is left, and that there will be none."""
         if self._nodes or self._admission.tickets.open or self._closing:
@@ -658,7 +633,7 @@ def _retrieve(first: asyncio.Future[Any]) -> None:
         first.exception()
 
 
-class Supply:
+class NodeLoad:
     """What every node gets before it starts workers: files, and then the order to load. Nodes that
     join before everything is `complete` wait for it."""
 
@@ -686,7 +661,7 @@ class Supply:
 
     async def _give(self, node: Node) -> None:
         # Whoever completes it has the deadlines.
-        while not await happens(self._complete, _LOOK_S):
+        while not await happens(self._complete, _WAIT_S):
             if not node.link.is_open:
                 return
         try:
@@ -697,19 +672,6 @@ class Supply:
             node.send(self._order())
 
     def _order(self) -> Message:
-        shared = self.shared
-        return [
-            "load",
-            {
-                "entry": self._entry,
-                "payload": self._payload,
-                "env_vars": dict(shared.env_vars),
-                "import_folders": list(shared.import_folders),
-                "directory": shared.directory,
-                "learns": shared.learns,
-                "workers_move": shared.workers_move,
-                "stopped_deadline_s": shared.stopped_deadline_s,
-                "service": shared.service,
-                "ray_names": shared.ray_names,
-            },
-        ]
+        shared = {one.name: getattr(self.shared, one.name) for one in fields(Shared)}
+        del shared["files"]
+        return ["load", {"entry": self._entry, "payload": self._payload, **shared}]

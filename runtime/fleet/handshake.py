@@ -17,9 +17,9 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.forked import close_in_children
@@ -32,7 +32,8 @@ from holdfast.runtime.fleet.messages import Hello, read_hello
 from holdfast.runtime.fleet.tls import Credentials, TlsCodec, tls_context
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.transport import readable
-from holdfast.runtime.wire import Decoder, Message, encode
+from holdfast.runtime.wire import Decoder, Message, checked, encode
+from holdfast.schema import to_row
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ class ControllerPipeCodec(AgentPipeCodec):
 
 
 _TOKEN_BYTES = 32
-_FIRST = "invitation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,7 @@ class Invited:
     """What an agent reads in its invitation. Without `credentials` it talks over the pipe on which
     it got the invitation; otherwise it connects to `port` at `address`."""
 
+    name: Literal["invitation"] = "invitation"
     ticket: str
     token: bytes
     address: str = ""
@@ -138,44 +139,15 @@ class Tickets:
 
 
 def encode_invitation(invited: Invited) -> bytes:
-    table: dict[str, Any] = {"ticket": invited.ticket, "token": invited.token}
-    if (own := invited.credentials) is not None:
-        table |= {
-            "address": invited.address,
-            "port": invited.port,
-            "authority": own.authority,
-            "certificate": own.certificate,
-            "key": own.key,
-        }
-    return encode([_FIRST, table])
+    """The bytes that `decode_invitation` reads."""
+    return encode(to_row(invited))
 
 
 def decode_invitation(data: bytes) -> Invited:
     """Raises WireError."""
-    match Decoder(LARGEST_BEFORE_HELLO).feed(data):
-        case [[str(first), dict(table)]] if first == _FIRST:
-            return _invited(table)
-        case _:
-            raise WireError("not an invitation: it is incomplete, or of another program")
-
-
-def _invited(table: Mapping[str, Any]) -> Invited:
-    match table:
-        case {
-            "ticket": str(ticket),
-            "token": bytes(token),
-            "address": str(address),
-            "port": int(port),
-            "authority": bytes(authority),
-            "certificate": bytes(certificate),
-            "key": bytes(key),
-        }:
-            own = Credentials(authority=authority, certificate=certificate, key=key)
-            return Invited(ticket=ticket, token=token, address=address, port=port, credentials=own)
-        case {"ticket": str(ticket), "token": bytes(token)}:
-            return Invited(ticket=ticket, token=token)
-        case _:
-            raise WireError("not an invitation: it has no ticket")
+    for message in Decoder(LARGEST_BEFORE_HELLO).feed(data):
+        return checked(Invited, message)
+    raise WireError("not an invitation: it is incomplete, or of another program")
 
 
 _BACKLOG = 1024
@@ -466,12 +438,9 @@ class NotReached(RuntimeFault):
     """The agent cannot begin; the message says why."""
 
 
-def read_invitation(place: str) -> Invited:
-    """Read an invitation from a file, or from stdin for "-". Raises NotReached, OSError, and
-    WireError for invalid data."""
-    if place != "-":
-        with open(place, "rb") as file:
-            return decode_invitation(file.read(LARGEST_BEFORE_HELLO))
+def read_invitation() -> Invited:
+    """Read an invitation from stdin. Raises NotReached, OSError, and WireError for invalid
+    data."""
     deadline = time.monotonic() + _INVITED_S
     head = _read_exactly(4, deadline)
     length = int.from_bytes(head, "big")

@@ -7,19 +7,12 @@ killed: the next agent on the node removes it. What `keep` has moved to
 
 from __future__ import annotations
 
-import fcntl
 import os
-import secrets
-import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from holdfast.trees import try_to_delete
-
-
-class ForeignFolder(OSError):
-    """Another user can write to the folder, so nothing in it can be trusted."""
+from holdfast.runtime.objects import LockedFolder, make_own, remove_unlocked
 
 
 @contextmanager
@@ -28,18 +21,12 @@ def scratch_folder(root: str = "") -> Iterator[str]:
     by default that for temporary files. Raises OSError."""
     root = os.path.abspath(root or tempfile.gettempdir())
     base = os.path.join(root, f"holdfast-nodes-{os.getuid()}")
-    with suppress(FileExistsError):
-        os.makedirs(base, mode=0o700)
-    _check_own(base)
-    _remove_abandoned(base)
-    folder, lock = _make(base)
+    remove_unlocked(base)
+    folder = LockedFolder(base)
     try:
-        yield folder
+        yield folder.path
     finally:
-        try_to_delete(folder)
-        os.close(lock)
-        with suppress(OSError):  # other agents have folders there
-            os.rmdir(base)
+        folder.remove()
 
 
 def keep(folder: str, part: str) -> str:
@@ -47,9 +34,7 @@ def keep(folder: str, part: str) -> str:
     Returns its new path, which only this user can read. Raises OSError."""
     root = os.path.dirname(os.path.dirname(folder))
     base = os.path.join(root, f"holdfast-kept-{os.getuid()}")
-    with suppress(FileExistsError):
-        os.mkdir(base, mode=0o700)
-    _check_own(base)
+    make_own(base)
     kept = os.path.join(base, os.path.basename(folder))
     os.rename(os.path.join(folder, part), kept)
     for above in (base, root):
@@ -63,43 +48,3 @@ def _force(folder: str) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
-
-
-def _check_own(base: str) -> None:
-    found = os.lstat(base)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise ForeignFolder(f"{base} must be a folder that only this user can write to")
-
-
-def _make(base: str) -> tuple[str, int]:
-    while True:
-        folder = os.path.join(base, f"{os.getpid()}-{secrets.token_hex(4)}")
-        try:
-            os.makedirs(folder, mode=0o700)
-            lock = _lock(folder)
-        except (FileNotFoundError, BlockingIOError):
-            continue  # another agent took it for an abandoned one, before it was locked
-        if os.path.isdir(folder):
-            return folder, lock
-        os.close(lock)
-
-
-def _remove_abandoned(base: str) -> None:
-    for name in os.listdir(base):
-        folder = os.path.join(base, name)
-        with suppress(OSError):  # its agent lives, or another one has removed it
-            lock = _lock(folder)
-            try:
-                try_to_delete(folder)
-            finally:
-                os.close(lock)
-
-
-def _lock(folder: str) -> int:
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock

@@ -1,7 +1,7 @@
 """The process that samples what workers use, when the launcher asks for it.
 
-launcher: ["look", {worker: [pid, names of its GPUs]}]
-here:     ["seen", {worker: values of a `Sample`}]
+launcher: ["sample", {worker: [pid, names of its GPUs]}]
+here:     ["samples", {worker: values of a `Sample`}]
 
 GPUs are read through NVIDIA's management library, which is a part of the driver, so no package can
 install it. A binding would add nothing: five functions are read here, none is written.
@@ -21,6 +21,7 @@ from holdfast.runtime.process_control import give_way
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.usage import used
 from holdfast.runtime.usage.used import Sample, Stat
+from holdfast.schema import to_row
 
 LIBRARY = "libnvidia-ml.so.1"
 _OK = 0
@@ -133,7 +134,7 @@ class Nvml:
         return {pid: sum(rates) / len(rates) for pid, rates in several.items()}
 
     def _call(self, name: str, *arguments: Any) -> bool:
-        """Whether the call succeeded; an old driver may lack the function."""
+        """True if the call has succeeded; an old driver may lack the function."""
         function = getattr(self._lib, name, None)
         return function is not None and function(*arguments) == _OK
 
@@ -202,22 +203,22 @@ def serve(channel: Channel) -> None:
     with suppress(ConnectionError):  # the other end may not wait for an answer
         while (message := channel.receive()) is not None:
             match message:
-                case ["look", dict(workers)]:
-                    seen = sampler.look(workers)
-                    channel.send(["seen", {name: one.plain() for name, one in seen.items()}])
+                case ["sample", dict(workers)]:
+                    seen = sampler.sample(workers)
+                    channel.send(["samples", {name: to_row(one) for name, one in seen.items()}])
                 case _:
                     raise ValueError(f"not an order to the sampler: {message!r:.100}")
 
 
 class Sampler:
-    """Looks at workers; without NVML, not at GPUs. `knows_pids`: NVML has the same pids."""
+    """Samples workers; without NVML, not GPUs. `knows_pids`: NVML has the same pids."""
 
     def __init__(self, nvml: Nvml | None, *, knows_pids: bool) -> None:
         self._nvml = nvml
         self._knows_pids = knows_pids
         self._memory = used.Memory()
 
-    def look(self, workers: Mapping[str, Sequence[Any]]) -> dict[str, Sample]:
+    def sample(self, workers: Mapping[str, Sequence[Any]]) -> dict[str, Sample]:
         """A sample of each worker that still runs."""
         table = used.table()
         trees = used.trees([pid for pid, _ in workers.values()], table)
@@ -261,7 +262,7 @@ def _open_nvml() -> Nvml | None:
 
 
 def has_machines_pids() -> bool:
-    """Whether processes have the same pids here as for the driver: not in a container."""
+    """True if processes have the same pids here as for the driver: not in a container."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _MACHINES_PIDS
     except OSError:

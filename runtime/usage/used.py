@@ -1,7 +1,8 @@
 """What a worker and everything that it started have used: samples, their sum, and how they are
 read from /proc (Linux).
 
-The numbers come from other processes, on other nodes, too: they are checked here, once.
+The numbers come from other processes, on other nodes, too: who reads a message checks them by
+`holdfast.schema`.
 
 The memory of a worker is the sum of the proportional set sizes (PSS) of its processes: a page that
 several processes share counts in equal parts for each. Their resident memory would count the
@@ -14,16 +15,14 @@ that of a process that does nothing, where only others could change it: 64 worke
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated
 
 from holdfast.dataclass import dataclass
-from holdfast.names import shown
-from holdfast.runtime.errors import WireError
+from holdfast.schema import Between
 
 # The part of one CPU that reading PSS may take, and that of processes that have not run since.
 _SHARE, _IDLE_SHARE = 0.005, 0.0001
@@ -146,9 +145,10 @@ def _read(path: str) -> bytes:
         return b""
 
 
-# More than any machine has: bytes, and seconds of CPU.
-_MOST_BYTES = 1 << 60
-_MOST_S = 1e12
+# Within what any machine has.
+Bytes = Annotated[int, Between(0, 1 << 60)]
+Seconds = Annotated[float, Between(0, 1e12)]
+Share = Annotated[float, Between(0, 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,20 +160,11 @@ class Used:
     is not known.
     """
 
-    wall_s: float
-    cpu_s: float
-    memory_bytes: int
-    gpu_memory_bytes: int | None = None
-    gpu_utilisation: float | None = None
-
-    def plain(self) -> list[Any]:
-        return [
-            self.wall_s,
-            self.cpu_s,
-            self.memory_bytes,
-            self.gpu_memory_bytes,
-            self.gpu_utilisation,
-        ]
+    wall_s: Seconds
+    cpu_s: Seconds
+    memory_bytes: Bytes
+    gpu_memory_bytes: Bytes | None = None
+    gpu_utilisation: Share | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,14 +176,11 @@ class Spent:
     because all together used more memory than was requested.
     """
 
-    wall_s: float
-    cpu_s: float
-    largest_bytes: int
-    shared_bytes: int = 0
+    wall_s: Seconds
+    cpu_s: Seconds
+    largest_bytes: Bytes
+    shared_bytes: Bytes = 0
     exceeded: bool = False
-
-    def plain(self) -> list[Any]:
-        return [self.wall_s, self.cpu_s, self.largest_bytes, self.shared_bytes, self.exceeded]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,22 +191,12 @@ class Sample:
     `main_peak_bytes` its largest so far.
     """
 
-    cpu_s: float
-    memory_bytes: int
-    main_bytes: int
-    main_peak_bytes: int
-    gpu_memory_bytes: int | None = None
-    gpu_utilisation: float | None = None
-
-    def plain(self) -> list[Any]:
-        return [
-            self.cpu_s,
-            self.memory_bytes,
-            self.main_bytes,
-            self.main_peak_bytes,
-            self.gpu_memory_bytes,
-            self.gpu_utilisation,
-        ]
+    cpu_s: Seconds
+    memory_bytes: Bytes
+    main_bytes: Bytes
+    main_peak_bytes: Bytes
+    gpu_memory_bytes: Bytes | None = None
+    gpu_utilisation: Share | None = None
 
 
 class Account:
@@ -269,68 +247,3 @@ class Account:
             gpu_memory_bytes=self._gpu_peak if self._has_gpu else None,
             gpu_utilisation=sum(shares) / len(shares) if shares else None,
         )
-
-
-def read_used(plain: Any) -> Used:
-    """Raises WireError."""
-    wall_s, cpu_s, memory, gpu_memory, utilisation = _parts(plain, 5)
-    return Used(
-        wall_s=_seconds(wall_s),
-        cpu_s=_seconds(cpu_s),
-        memory_bytes=_bytes(memory),
-        gpu_memory_bytes=None if gpu_memory is None else _bytes(gpu_memory),
-        gpu_utilisation=None if utilisation is None else _share(utilisation),
-    )
-
-
-def read_spent(plain: Any) -> Spent:
-    """Raises WireError."""
-    wall_s, cpu_s, largest, shared, exceeded = _parts(plain, 5)
-    if type(exceeded) is not bool:
-        raise WireError(f"not a truth value: {shown(exceeded)}")
-    return Spent(
-        wall_s=_seconds(wall_s),
-        cpu_s=_seconds(cpu_s),
-        largest_bytes=_bytes(largest),
-        shared_bytes=_bytes(shared),
-        exceeded=exceeded,
-    )
-
-
-def read_sample(plain: Any) -> Sample:
-    """Raises WireError."""
-    cpu_s, memory, main, main_peak, gpu_memory, utilisation = _parts(plain, 6)
-    return Sample(
-        cpu_s=_seconds(cpu_s),
-        memory_bytes=_bytes(memory),
-        main_bytes=_bytes(main),
-        main_peak_bytes=_bytes(main_peak),
-        gpu_memory_bytes=None if gpu_memory is None else _bytes(gpu_memory),
-        gpu_utilisation=None if utilisation is None else _share(utilisation),
-    )
-
-
-def _parts(plain: Any, count: int) -> Sequence[Any]:
-    if type(plain) is not list or len(plain) != count:
-        raise WireError(f"not what a worker has used: {shown(plain)}")
-    return plain
-
-
-def _seconds(value: Any) -> float:
-    return _number(value, _MOST_S, "seconds")
-
-
-def _share(value: Any) -> float:
-    return _number(value, 1.0, "a share from 0 to 1")
-
-
-def _number(value: Any, most: float, what: str) -> float:
-    if type(value) not in (int, float) or math.isnan(value) or not 0 <= value <= most:
-        raise WireError(f"not {what} that a worker can have used: {shown(value)}")
-    return float(value)
-
-
-def _bytes(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST_BYTES:
-        raise WireError(f"not a number of bytes that a worker can have used: {shown(value)}")
-    return value

@@ -66,6 +66,7 @@ from holdfast.runtime.worker import (
     find_entry,
     flush_open_files,
 )
+from holdfast.schema import to_row
 from holdfast.text.errors import message_of, traceback_of
 from holdfast.usable_process import make_usable
 
@@ -124,15 +125,15 @@ class Children:
 
     @property
     def ms_until_due(self) -> float | None:
-        """Milliseconds until `settle` must be called although no child has ended; None for
+        """Milliseconds until `reap` must be called although no child has ended; None for
         never."""
         return _ms_until(self._departures.due_s)
 
-    def settle(self) -> None:
+    def reap(self) -> None:
         """Reap the children that have ended, end orphans, and report exits."""
         with suppress(BlockingIOError):  # it is due, but no child has ended
             self.waker.recv(4096)
-        self._departures.settle(time.monotonic())
+        self._departures.reap(time.monotonic())
 
     def end(self) -> None:
         """Kill all workers, and wait for them and for orphans, for `ORPHAN_DEADLINE_S` at most."""
@@ -179,12 +180,14 @@ class Children:
                 spent: list[Any] = []
                 if worker:
                     began, shared = self._begun.pop(pid)
-                    spent = Spent(
-                        wall_s=time.monotonic() - began,
-                        cpu_s=usage.ru_utime + usage.ru_stime,
-                        largest_bytes=usage.ru_maxrss * _RSS_BYTES,
-                        shared_bytes=shared,
-                    ).plain()
+                    spent = to_row(
+                        Spent(
+                            wall_s=time.monotonic() - began,
+                            cpu_s=usage.ru_utime + usage.ru_stime,
+                            largest_bytes=usage.ru_maxrss * _RSS_BYTES,
+                            shared_bytes=shared,
+                        )
+                    )
                     # The processes that the worker started must not outlive it.
                     process_control.kill_group(pid)
                 else:
@@ -265,11 +268,11 @@ class WarmParent:
         ready = poll.poll(self.children.ms_until_due)
         for fd, _ in ready:
             if fd == self.children.waker.fileno():
-                self.children.settle()
+                self.children.reap()
             else:
                 self._listen()
         if not ready:
-            self.children.settle()
+            self.children.reap()
 
     def _undo(self) -> None:
         """Undo what imported modules may have done: handlers, blocked signals, closed files."""

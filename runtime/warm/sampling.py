@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.service import Service
-from holdfast.runtime.usage.used import Account, Sample, Spent, Used, read_sample
-from holdfast.runtime.wire import Message
+from holdfast.runtime.usage.used import Account, Sample, Spent, Used
+from holdfast.runtime.wire import Message, checked
 
 PERIOD_S = 5.0
 LONGEST_S = 60.0
@@ -102,7 +102,7 @@ class Sampling:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _ask(self) -> None:
         """Ask about the workers that have run for a while. The next question follows the
         answer."""
         self._timer = None
@@ -115,14 +115,14 @@ class Sampling:
         if asked and self._has_service():
             assert self._service is not None
             self._is_asked = True
-            self._service.send(["look", asked])
+            self._service.send(["sample", asked])
         else:
             self._arm()
 
     def _arm(self) -> None:
         is_due = self._timer is None and not self._is_asked
         if is_due and self._workers and not self._is_over:
-            self._timer = self._loop.call_later(self._pause_s, self._look)
+            self._timer = self._loop.call_later(self._pause_s, self._ask)
 
     def _has_service(self) -> bool:
         """Start it if it has not been started. If that fails, or it has ended, none will be."""
@@ -138,7 +138,7 @@ class Sampling:
 
     def _on_message(self, message: Message) -> None:
         match message:
-            case ["seen", dict(samples)]:
+            case ["samples", dict(samples)]:
                 compute = [self._add(name, plain) for name, plain in samples.items()]
             case _:
                 raise WireError(f"not a message of the sampler: {message!r:.100}")
@@ -148,7 +148,7 @@ class Sampling:
 
     def _add(self, name: str, plain: object) -> bool:
         """True if the worker has computed since its last sample, or may have."""
-        sample = read_sample(plain)
+        sample = checked(Sample, plain)
         known = self._workers.get(name)
         if known is None:  # it has ended meanwhile
             return False

@@ -1,6 +1,6 @@
-"""`python -m holdfast.agent - | FILE`: the agent of a node. Engines start it; users need not.
+"""`python -m holdfast.agent -`: the agent of a node. Engines start it; users need not.
 
-The invitation is on its stdin, or in FILE.
+The invitation is on its stdin.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ def main() -> NoReturn:
     from holdfast.experiment.nodes.uploader import NodeUploader
     from holdfast.runtime.process_control import name_process
 
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m holdfast.agent - | FILE")
+    if sys.argv[1:] != ["-"]:
+        sys.exit("usage: python -m holdfast.agent -")
     with suppress(OSError):
         name_process("agent")  # its command line stays, by which users find it
-    status = serve(sys.argv[1], NodeUploader)
+    status = serve(NodeUploader)
     sys.stderr.flush()
     os._exit(status)
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.cli import main
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of, results
-from tests.rig.nodes.training import TRAINING, check_numbers, rows_of, samples_of
+from tests.rig.nodes.training import TRAINING, rows_of
 from tests.rig.storage.bucket import Bucket
 from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server
@@ -173,32 +173,4 @@ def test_a_node_lost_between_the_shares_of_a_checkpoint_leaves_the_one_before(
     (path,) = copy.glob("*/checkpoint_000004/common.json")
     common, row = json.loads(path.read_text()), rows_of(copy)[-1]
     assert (common["step"], common["rows"]) == (row["step"], row["ranks"]["3"]["rows"])
-    assert bench.problems(copy, tensorboard=True) == []
-
-
-@pytest.mark.nightly
-@pytest.mark.server
-def test_a_training_restored_elsewhere_fetches_its_checkpoint_once_per_node(
-    bench: Bench, bucket: Bucket, proxy: Proxy
-) -> None:
-    bench.script = TRAINING
-    bench.environ["HOLDFAST_CLUSTER"] = "local://?agents=2&cpus_per_node=2"
-    gate = bench.gate("step-3")
-    options = {"workers": 4, "rows": 24, "batch": 3, "epochs": 2}
-    script = bench.start(**options)
-    bucket.wait_for_committed(2)
-    script.dies()
-    gate.open()
-    bench.use(bucket, machine="second")
-    before = len(proxy.answered)
-    bench.start(**options, restore=True).succeeds()
-    notes = [note for note in bench.notes() if note["attempt"] == 2]
-    check_numbers(notes)
-    assert {(note["step"], len(note["files"])) for note in notes} == {(2, 4)}
-    got = [path for method, path in proxy.answered[before:] if method == "GET"]
-    for name in (*(f"of-rank-{rank}" for rank in range(4)), "common.json"):
-        assert sum(path.endswith(f"/checkpoint_000001/{name}") for path in got) == 2
-    copy = bucket.download(bench.folder / "bucket")
-    assert [row["step"] for row in rows_of(copy)] == [1, 2, 3, 4]
-    assert samples_of(rows_of(copy)) == {epoch: list(range(24)) for epoch in (0, 1)}
     assert bench.problems(copy, tensorboard=True) == []

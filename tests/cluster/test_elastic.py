@@ -13,7 +13,7 @@ import pytest
 from holdfast.cli import main
 from tests.rig.bench import Bench
 from tests.rig.nodes.slurm import SlurmCluster, wait_until
-from tests.rig.nodes.slurm_rigs import jobs_of, occupy
+from tests.rig.nodes.slurm_rigs import jobs_of
 from tests.rig.nodes.ssh_runs import ssh_nodes
 
 pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.rest]
@@ -78,32 +78,6 @@ def test_a_cluster_grows_and_gives_back_nodes_and_gets_them_again(
     assert "EPOCHS [2, 2, 2, 2, 2]" in script.stdout
     assert len(listed(bench, capsys)) == 5, "one that nothing waited for was started again"
     assert script.left() == []
-
-
-@pytest.mark.nightly
-def test_jobs_in_the_queue_that_are_not_needed_any_more_are_cancelled(
-    bench: Bench, slurm_jobs: SlurmCluster
-) -> None:
-    occupy(slurm_jobs, nodes=3)
-    gates = [bench.gate(f"{number}-1") for number in range(3)]
-    script = bench.run(SCRIPT, str(bench.storage), "")
-    script.wait_for("at 0 1")
-    script.said("2 of 3 nodes wait in Slurm's queue")
-    for number, gate in enumerate(gates[:2]):
-        gate.open()
-        script.wait_for(f"at {number + 1} 1")
-    wait_until(lambda: states(slurm_jobs) == ["RUNNING"])
-    gates[2].open()
-    script.succeeds()
-    assert script.left() == []
-    slurm_jobs.run("scancel", "--name=busy")
-
-
-def states(slurm: SlurmCluster) -> list[str]:
-    """The states of the script's jobs."""
-    listed = slurm.run("squeue", "--noheader", "--array", "--format=%j %T").splitlines()
-    jobs = [line.split() for line in listed]
-    return [state for name, state in jobs if name != "busy"]
 
 
 def listed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> list[Any]:

@@ -18,8 +18,8 @@ from tests.rig.faults import quick_beats
 from tests.rig.faults.deaths import HOOK
 from tests.rig.nodes.machines import Machine
 from tests.rig.nodes.slurm import SlurmCluster
-from tests.rig.nodes.slurm_rigs import allocated, jobs_of
-from tests.rig.nodes.ssh_runs import ssh_nodes, uri_of
+from tests.rig.nodes.slurm_rigs import allocated
+from tests.rig.nodes.ssh_runs import ssh_nodes
 from tests.rig.script import Process, UserScript
 from tests.rig.storage.bucket import Bucket
 from tests.rig.storage.proxy import Proxy
@@ -161,7 +161,7 @@ def test_a_trial_that_met_a_full_disk_is_not_tried_again_on_that_node(bench: Ben
 def test_a_script_that_was_suspended_charges_no_trial_with_the_loss_of_its_nodes(
     bench: Bench, over_pipe: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    bench.environ |= quick_beats.environ_for(beat_s=1.0, lease_s=3.0, margin_s=1.0)
+    bench.environ |= quick_beats.environ_for(heartbeat_s=1.0, lease_s=3.0, margin_s=1.0)
     bench.environ["PYTHONPATH"] = f"{HOOK}{os.pathsep}{ROOT}"
     with ExitStack() as stack:
         if over_pipe:
@@ -296,58 +296,3 @@ def test_a_run_ends_when_the_allocation_of_its_nodes_ends(
         assert f"{told} {rig.allocation.job} was cancelled" in script.said(told)
         assert script.ends() == 1
         assert script.left() == []
-
-
-# -- commands of engines that hang ----------------------------------------------------------------
-
-
-def hanging(bench: Bench, name: str, condition: str) -> Path:
-    """A program that hangs if the condition of the shell holds, and else is the one that this
-    machine has."""
-    folder = bench.folder / "bin"
-    folder.mkdir(exist_ok=True)
-    real = f'exec env PATH="${{PATH#{folder}:}}" {name} "$@"'
-    program = bench.write(f"#!/bin/sh\nif {condition}; then exec sleep 1000; fi\n{real}\n", name)
-    program.chmod(0o700)
-    return program.rename(folder / name)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("is_late", [False, True])
-def test_an_ssh_that_hangs_delays_no_other_node(
-    bench: Bench, tmp_path_factory: pytest.TempPathFactory, is_late: bool
-) -> None:
-    with ssh_nodes(bench, tmp_path_factory.mktemp("machines")) as nodes:
-        ssh = hanging(bench, "ssh", 'case "$*" in *" node2 "*) true;; *) false;; esac')
-        bench.environ["HOLDFAST_CLUSTER"] = uri_of(nodes, ssh=" ".join([str(ssh), *nodes.ssh[1:]]))
-        gate = bench.gate("any-2")
-        script = bench.start(checkpoint_every=9)
-        if is_late:
-            told = script.said("no agent has started within 60 s")
-            assert f"node2: `{ssh} -F " in told
-        script.wait_for("at")
-        gate.open()
-        script.succeeds()
-        assert script.left() == []
-    assert epochs_of(script) == [4, 4]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("is_late", [False, True])
-def test_commands_of_slurm_that_hang_delay_no_report(
-    bench: Bench, slurm: SlurmCluster, is_late: bool
-) -> None:
-    with jobs_of(bench, slurm):
-        for name in ("squeue", "scancel", "sbatch"):
-            hanging(bench, name, f"[ -e {bench.folder}/hangs ]")
-        bench.environ["PATH"] = f"{bench.folder}/bin:{bench.environ['PATH']}"
-        script, gate = bench.held_in(2, checkpoint_every=9)
-        (bench.folder / "hangs").touch()
-        if is_late:
-            script.said("Slurm, which does not answer; trying again (squeue did not end within 30")
-        gate.open()
-        script.succeeds()
-        (bench.folder / "hangs").unlink()
-    assert "Slurm jobs may still run; end them with `scancel " in script.stderr
-    assert epochs_of(script) == [4, 4]
-    assert bench.problems(tensorboard=True) == []

@@ -14,7 +14,6 @@ import pytest
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.nodes.slurm import SlurmCluster, wait_until
 from tests.rig.nodes.slurm_rigs import jobs_of
-from tests.rig.nodes.ssh_runs import ssh_nodes
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -56,17 +55,6 @@ def test_the_trials_of_an_agent_that_gets_sigterm_save_and_resume_elsewhere(benc
     assert_that_a_trial_saves_and_resumes(bench, end_agent)
 
 
-@pytest.mark.server
-@pytest.mark.nightly
-def test_the_trials_of_a_machine_that_ends_its_agent_save_and_resume_elsewhere(
-    bench: Bench, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with ssh_nodes(bench, tmp_path_factory.mktemp("machines")) as nodes:
-        assert_that_a_trial_saves_and_resumes(
-            bench, lambda script: end_agent(script, nodes[0].pids())
-        )
-
-
 @pytest.mark.nightly
 def test_a_node_that_nobody_takes_away_is_used_again_and_its_trial_was_preempted(
     bench: Bench,
@@ -106,12 +94,9 @@ def test_the_trials_of_a_job_that_is_cancelled_save_and_resume_elsewhere(
 
 @pytest.mark.server
 @pytest.mark.nightly
-@pytest.mark.parametrize("minutes", [1, 3])
-def test_the_trials_of_a_job_save_before_its_time_limit(
-    bench: Bench, slurm: SlurmCluster, minutes: int
-) -> None:
+def test_the_trials_of_a_job_save_before_its_time_limit(bench: Bench, slurm: SlurmCluster) -> None:
     """One minute is Slurm's shortest limit, of which the last quarter is announced."""
-    with jobs_of(bench, slurm, nodes=1, time=f"00:0{minutes}:00"):
+    with jobs_of(bench, slurm, nodes=1, time="00:01:00"):
         gate = bench.gate("any-3")
         script = bench.start(**SAVES_WHEN_PREEMPTED)
         script.wait_for("at 0 3")

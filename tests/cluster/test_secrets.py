@@ -112,16 +112,6 @@ def planted_at(bench: Bench, moto: S3Server, address: str) -> Iterator[Planted]:
     proxy.close()
 
 
-@pytest.mark.nightly
-def test_agents_on_this_machine_show_no_secret(bench: Bench, moto: S3Server) -> None:
-    bench.environ["HOLDFAST_CLUSTER"] = "local://?agents=2&cpus_per_node=1"
-    for secret in planted_at(bench, moto, "127.0.0.1"):
-        script = secret.start()
-        assert len(script.processes("agent")) == 2
-        assert secret.found() == []
-        assert secret.end(script) == []
-
-
 def test_machines_that_ssh_reaches_show_no_secret(
     bench: Bench, moto: S3Server, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

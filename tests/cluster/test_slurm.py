@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.cli import main
-from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.bench import Bench, epochs_of
 from tests.rig.nodes.slurm import SlurmCluster, wait_until
 from tests.rig.nodes.slurm_rigs import allocated, jobs_of, occupy
 
@@ -47,13 +47,6 @@ def test_a_script_that_is_not_edited_runs_its_trials_in_jobs(
 
 
 @pytest.mark.nightly
-def test_no_job_is_left_when_the_script_is_killed(bench: Bench, jobs: SlurmCluster) -> None:
-    script, _ = bench.held_in(2, checkpoint_every=9)
-    script.kill()
-    assert script.left() == []
-
-
-@pytest.mark.nightly
 def test_a_job_that_begins_after_the_script_is_gone_ends_by_itself(
     bench: Bench, jobs: SlurmCluster
 ) -> None:
@@ -69,22 +62,6 @@ def test_a_job_that_begins_after_the_script_is_gone_ends_by_itself(
         assert "cannot be reached within 3 s" in output.read_text()
     assert len([*folder.glob("*.out")]) == 2
     assert [*folder.glob("*.invitation")] == []
-
-
-@pytest.mark.nightly
-def test_a_trial_whose_job_is_cancelled_continues_in_another(
-    bench: Bench, jobs: SlurmCluster
-) -> None:
-    script, gate = bench.held_in(3, checkpoint_every=9, max_failures=1)
-    first = jobs.run("squeue", "--noheader", "--array", "--format=%i").split()[0]
-    jobs.run("scancel", first)
-    assert "was cancelled (scancel)" in script.said("is lost")
-    script.said("and not by holdfast, which submits another job in its place. To end the run, int")
-    gate.open()
-    script.succeeds()
-    assert epochs_of(script) == [4, 4]
-    assert [found["error"] for found in results(script)] == [None, None]
-    assert bench.problems(tensorboard=True) == []
 
 
 def test_auto_uses_the_nodes_of_the_allocation(bench: Bench, slurm: SlurmCluster) -> None:

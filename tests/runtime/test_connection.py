@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -17,7 +17,6 @@ from holdfast.runtime.errors import WireError
 from holdfast.runtime.fleet.authority import Authority
 from holdfast.runtime.fleet.handshake import AgentPipeCodec, ControllerPipeCodec
 from holdfast.runtime.fleet.tls import TlsCodec, tls_context
-from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Decoder, Message, encode
 from tests.rig.workers.processes import PATIENCE_S, count_fds
 
@@ -156,13 +155,6 @@ async def test_closing_from_here_is_not_reported_to_ourselves(ends: Ends) -> Non
     assert not ours.closed.done()
 
 
-async def test_an_end_that_closes_in_the_middle_of_a_message_is_reported(ends: Ends) -> None:
-    ours, theirs = ends
-    ours.link.send(LARGE)
-    theirs.link.close()
-    assert await ours.reason() == ""
-
-
 async def test_a_message_that_the_receiver_refuses_ends_the_connection(ends: Ends) -> None:
     ours, theirs = ends
     for message in (["fine"], ["not of ours"], ["never read"]):
@@ -189,16 +181,6 @@ async def test_a_frame_that_is_too_large_ends_the_connection_before_it_has_arriv
     ours, theirs = ends
     theirs.link.send(["x", bytes(LARGEST)])
     assert f"at most {LARGEST} are allowed" in await ours.reason()
-
-
-async def test_bytes_that_are_no_frame_end_the_connection(
-    ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, theirs = ends
-    rubbish = b"\x00\x00\x00\x02\xc1\xc1"
-    monkeypatch.setattr("holdfast.runtime.connection.encode", lambda message: rubbish)
-    theirs.link.send(["rubbish"])
-    assert "is not MessagePack" in await ours.reason()
 
 
 async def test_draining_reads_what_has_arrived_without_the_loop(ends: Ends) -> None:
@@ -233,18 +215,6 @@ async def bare() -> AsyncIterator[Bare]:
     yield ends
     ends.link.close()
     ends.other.close()
-
-
-async def test_a_message_that_fits_is_sent_at_once(bare: Bare) -> None:
-    bare.link.send(["now"])
-    bare.other.setblocking(False)
-    assert bare.other.recv(100) == encode(["now"])
-
-
-async def test_a_blocking_end_receives_what_had_to_wait(bare: Bare) -> None:
-    bare.link.send(LARGE)
-    channel = Channel(bare.other.fileno())
-    assert await asyncio.to_thread(channel.receive) == LARGE
 
 
 async def test_an_end_that_left_something_unread_is_reported_by_who_has_seen_it(
@@ -323,59 +293,6 @@ def _leads_to(reading_end: int) -> bool:
 # -- between controller and agent ---------------------------------------------------------------
 
 
-@pytest.fixture
-def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The descriptors that are written to from now on."""
-    found: list[int] = []
-    write = os.write
-
-    def counted(fd: int, data: bytes) -> int:
-        found.append(fd)
-        return write(fd, data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", counted)
-        yield found
-
-
-async def test_after_a_lone_message_the_next_is_written_at_once(
-    links: Links, writes: list[int]
-) -> None:
-    ours, theirs = links
-    for _ in range(2):
-        writes.clear()
-        ours.link.send(["alone"])
-        assert len(writes) == 1
-        assert await theirs.message() == ["alone"]
-        await asyncio.sleep(0)  # the turn ends
-
-
-async def test_the_messages_of_a_turn_are_written_together(
-    links: Links, writes: list[int]
-) -> None:
-    ours, theirs = links
-    for expected in (2, 1):  # the first turn begins like a lone message
-        writes.clear()
-        for number in range(50):
-            ours.link.send(["n", number])
-        assert [(await theirs.message())[1] for _ in range(50)] == list(range(50))
-        assert len(writes) == expected
-
-
-async def test_answers_to_what_was_read_together_are_written_together(
-    links: Links, writes: list[int]
-) -> None:
-    ours, theirs = links
-    ours.link.hand_over(lambda message: ours.link.send(["re", *message]), ours.closed.set_result)
-    for number in range(50):
-        theirs.link.send([str(number)])
-    theirs.link.flush()
-    writes.clear()
-    ours.link.drain()
-    assert 1 <= len(writes) <= 2  # it may have read the first one alone
-    assert [(await theirs.message())[1] for _ in range(50)] == [str(n) for n in range(50)]
-
-
 async def test_an_end_that_finishes_has_all_its_messages_read(links: Links) -> None:
     ours, theirs = links
     for _ in range(20):
@@ -386,13 +303,6 @@ async def test_an_end_that_finishes_has_all_its_messages_read(links: Links) -> N
     assert await ours.message() == LARGE
     assert await ours.reason() == ""
     assert await theirs.reason() == ""
-
-
-async def test_the_next_receiver_allows_other_sizes(links: Links) -> None:
-    ours, theirs = links
-    ours.link.hand_over(ours.on_message, ours.closed.set_result, 1000)
-    theirs.link.send(["x", bytes(2000)])
-    assert "at most 1000 are allowed" in await ours.reason()
 
 
 async def test_there_is_room_again_when_the_other_end_has_read(links: Links) -> None:

@@ -96,17 +96,17 @@ async def test_a_timer_that_is_cancelled_does_nothing(monkeypatch: pytest.Monkey
     assert not fired.is_set()
 
 
-async def test_a_suspension_is_noticed_by_the_time_of_day_also_before_the_next_look(
+async def test_a_suspension_is_noticed_by_the_time_of_day_also_before_the_next_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, day_s = JumpingClock(monkeypatch), [1000.0]
     monkeypatch.setattr(time, "time", lambda: day_s[0])
     suspension = Suspension(4.0)
-    looking = asyncio.ensure_future(suspension.keep_looking())
+    looking = asyncio.ensure_future(suspension.watch())
     await clock.jump(0)
     for seconds, lasted_s in ((1.0, 0.0), (4.9, 0.0), (6.0, 5.0)):
         day_s[0] += seconds  # its machine slept: the clock of the loop stood still
-        suspension.look()
+        suspension.check()
         assert suspension.lasted_s == lasted_s
         await clock.jump(1.0)
     day_s[0] -= 3600.0  # set back

@@ -122,17 +122,6 @@ async def test_a_sigterm_to_all_of_a_job_is_for_the_controller_to_answer(
     assert await ask(other, heard_too, "echo", 2) == 2
 
 
-async def test_a_launch_just_after_the_warm_parent_died_is_reported_as_an_exit_or_runs(
-    launcher: LocalLauncher,
-) -> None:
-    await launcher.open(OBEYING, b"")
-    warm_parent().send_signal(signal.SIGKILL)
-    _, lost = start(launcher, "lost")
-    assert "lost together with the process" in await lost.exit()
-    worker, heard = start(launcher, "next")
-    assert await ask(worker, heard, "echo", 1) == 1
-
-
 async def test_many_launches_wait_behind_the_load_of_a_new_warm_parent(
     launcher: LocalLauncher,
 ) -> None:
@@ -189,14 +178,6 @@ async def test_a_second_warm_parent_that_cannot_load_fails_its_workers(
     assert "could not be started: the data that workers share" in await heard.exit()
 
 
-async def test_a_warm_parent_whose_fork_fails_lives_on(launcher: LocalLauncher) -> None:
-    await launcher.open(f"{MODULE}:BARREN", b"")
-    before = warm_parent().pid
-    _, heard = start(launcher)
-    assert "could not be started: [Errno 11] Resource" in await heard.exit()
-    assert warm_parent().pid == before
-
-
 async def test_a_warm_parent_without_room_for_a_descriptor_fails_that_worker_only(
     launcher: LocalLauncher,
 ) -> None:
@@ -228,14 +209,6 @@ async def test_where_a_native_thread_runs_workers_are_fresh_interpreters(
     grandchild = await ask(worker, heard, "bear")
     assert await ends(worker, heard, "exit", 4) == "exited with status 4"
     wait_for_end(grandchild)
-
-
-async def test_a_spawned_worker_dies_with_the_warm_parent(launcher: LocalLauncher) -> None:
-    await launcher.open(f"{MODULE}:THREADED", b"")
-    worker, heard = start(launcher)
-    await ask(worker, heard, "echo", 1)
-    warm_parent().send_signal(signal.SIGKILL)
-    assert "lost together with the process" in await heard.exit()
 
 
 # -- what a worker finds ------------------------------------------------------------------------

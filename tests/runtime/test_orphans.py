@@ -54,33 +54,23 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("entry", "order"),
+    [
+        ("DESERTING", ["return"]),
+        ("DESERTING", ["crash"]),
+        ("DESERTING", ["leave", 0]),
+        ("DESERTING", ["die of", signal.SIGKILL]),
+        ("SPAWNED", ["return"]),
+    ],
+)
 async def test_what_has_left_the_group_is_gone_when_the_exit_is_reported(
-    launcher: LocalLauncher, way: str
+    launcher: LocalLauncher, entry: str, order: list[Any]
 ) -> None:
-    await launcher.open(f"{MODULE}:DESERTING", b"")
-    worker, heard = start(launcher)
-    pid = await bear(worker, heard, "popen", way)
-    worker.send(["return"])
-    assert await heard.exit() == "exited with status 0"
-    assert not psutil.pid_exists(pid)
-
-
-@pytest.mark.parametrize("order", [["crash"], ["leave", 0], ["die of", signal.SIGKILL]], ids=str)
-async def test_however_the_worker_ends(launcher: LocalLauncher, order: list[Any]) -> None:
-    await launcher.open(f"{MODULE}:DESERTING", b"")
+    await launcher.open(f"{MODULE}:{entry}", b"")
     worker, heard = start(launcher)
     pids = [await bear(worker, heard, "popen", way) for way in WAYS]
     worker.send(order)
-    await heard.exit()
-    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
-
-
-async def test_a_spawned_worker_leaves_no_one_either(launcher: LocalLauncher) -> None:
-    await launcher.open(f"{MODULE}:SPAWNED", b"")
-    worker, heard = start(launcher)
-    pids = [await bear(worker, heard, "popen", way) for way in WAYS]
-    worker.send(["return"])
     await heard.exit()
     assert [pid for pid in pids if psutil.pid_exists(pid)] == []
 
@@ -124,23 +114,21 @@ async def test_one_that_does_not_listen_keeps_no_other_worker_waiting(
     await heard.exit()
 
 
-@pytest.mark.parametrize("way", WAYS)
 async def test_it_lives_as_long_as_its_own_worker_whatever_others_do(
-    launcher: LocalLauncher, way: str
+    launcher: LocalLauncher,
 ) -> None:
     await launcher.open(f"{MODULE}:DESERTING", b"")
     worker, heard = start(launcher)
-    pid = await bear(worker, heard, "popen", way)
-    for name in ("second", "third"):
-        other, heard_other = start(launcher, name)
-        its = await bear(other, heard_other, "popen", way)
-        other.send(["return"])
-        await heard_other.exit()
-        assert not psutil.pid_exists(its)
-    assert psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    pids = [await bear(worker, heard, "popen", way) for way in WAYS]
+    other, heard_other = start(launcher, "other")
+    its = [await bear(other, heard_other, "popen", way) for way in WAYS]
+    other.send(["return"])
+    await heard_other.exit()
+    assert [pid for pid in its if psutil.pid_exists(pid)] == []
+    assert psutil.STATUS_ZOMBIE not in [psutil.Process(pid).status() for pid in pids]
     worker.send(["return"])
     await heard.exit()
-    assert not psutil.pid_exists(pid)
+    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
 
 
 async def test_closing_ends_it(launcher: LocalLauncher) -> None:
@@ -242,17 +230,6 @@ def zombie() -> Iterator[int]:
         yield process.pid
 
 
-def test_one_that_nothing_ends_is_pressed_twice_and_let_be(zombie: int) -> None:
-    orphans = Orphans(children() - {zombie})
-    assert orphans.end(10.0) == {zombie}
-    assert orphans.due_s == 11.0
-    assert orphans.end(10.5) == {zombie}
-    assert orphans.end(11.0) == {zombie}
-    assert orphans.due_s == 12.0
-    assert orphans.end(12.0) == set()
-    assert orphans.due_s == math.inf
-
-
 def test_who_is_in_the_group_of_this_process_ends_with_it_and_is_let_be() -> None:
     others = children()
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -267,12 +244,12 @@ def test_an_exit_is_reported_once_what_it_waits_for_was_let_be(zombie: int) -> N
         lambda: [ended.pop()] if ended else [],
         lambda one: told.append((one.worker, one.status)),
     )
-    departures.settle(10.0)
+    departures.reap(10.0)
     assert (told, departures.due_s) == ([], 11.0)
-    departures.settle(11.0)
+    departures.reap(11.0)
     assert (told, departures.due_s) == ([], 12.0)
     ended.append(Ended("second", 9))
-    departures.settle(11.5)
+    departures.reap(11.5)
     assert (told, departures.due_s) == ([("second", 9)], 12.0)
-    departures.settle(12.0)
+    departures.reap(12.0)
     assert (told, departures.due_s) == ([("second", 9), ("first", 0)], math.inf)

@@ -80,13 +80,6 @@ async def test_a_watch_that_was_stopped_tells_nothing(process: subprocess.Popen[
     assert told == []
 
 
-async def test_a_process_that_ends_in_time_is_not_killed(process: subprocess.Popen[bytes]) -> None:
-    end(process)
-    await reaped(process)
-    assert process.returncode == 5
-    await reaped(process)
-
-
 async def test_a_process_that_does_not_end_in_time_is_killed(
     process: subprocess.Popen[bytes],
 ) -> None:

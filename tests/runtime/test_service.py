@@ -16,7 +16,7 @@ from holdfast.runtime.service import BackgroundService, RestartingService, Servi
 from holdfast.runtime.tasks import happens
 from holdfast.runtime.transport import Channel
 from tests.rig.free_tasks import free_tasks
-from tests.rig.workers.processes import PATIENCE_S, Heard, Lifeline, count_fds, wait_for_end
+from tests.rig.workers.processes import PATIENCE_S, Heard, Lifeline, count_fds
 from tests.rig.workers.worker_entry import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -53,34 +53,6 @@ async def test_it_answers(service: Service, heard: Heard) -> None:
     assert not service.is_gone
 
 
-async def test_what_it_is_sent_at_once_waits_until_it_is_up(
-    service: Service, heard: Heard
-) -> None:
-    for number in range(1000):
-        service.send(["echo", number])
-    assert [(await heard.message())[1] for _ in range(1000)] == list(range(1000))
-
-
-async def test_ctrl_c_does_not_reach_it(service: Service, heard: Heard) -> None:
-    service.send(["tell"])
-    facts = (await heard.message())[1]
-    assert facts["group"] == service.pid != os.getpgid(0)
-
-
-async def test_closing_waits_until_it_is_gone(service: Service, heard: Heard) -> None:
-    service.send(["echo", 1])
-    await heard.message()
-    await service.close()
-    wait_for_end(service.pid)
-    assert service.is_gone
-
-
-async def test_a_service_that_was_killed_is_reported(service: Service) -> None:
-    service.kill()
-    assert await ended(service) == ""
-    assert "signal 9" in await service.gone()
-
-
 async def test_a_service_that_was_killed_before_it_read_all_is_reported(
     service: Service, heard: Heard
 ) -> None:
@@ -100,12 +72,6 @@ async def test_a_service_that_dies_is_reported_with_its_status(
     assert await service.gone() == "exited with status 3"
     service.send(["echo", 1])
     assert heard.unread == 0
-
-
-async def test_a_service_that_is_done_ended_well(service: Service) -> None:
-    service.send(["return"])
-    assert await ended(service) == ""
-    assert await service.gone() == ""
 
 
 async def test_a_service_that_says_what_is_not_a_message_is_reported(service: Service) -> None:
@@ -272,19 +238,6 @@ async def test_one_that_is_slow_to_exit_is_only_told_of_if_it_had_work_left(
     await service.close(has_finished=has_finished)
     assert told.restarts.qsize() == (not has_finished)
     assert service.processes() == []
-
-
-async def test_one_that_dies_now_and_then_is_started_again_each_time(
-    lifeline: Lifeline, heard: Heard
-) -> None:
-    told = Told()
-    service = lasting(lifeline, heard, told, restarts=1, within_s=0.0)  # each is long ago
-    for _ in range(4):
-        assert await heard.message() == ["echo", "first"]
-        service.send(["die of", signal.SIGKILL])
-        assert "it is started again" in await told.restart()
-    await service.close()
-    assert told.given_up == []
 
 
 async def test_one_that_keeps_dying_is_given_up(lifeline: Lifeline, heard: Heard) -> None:

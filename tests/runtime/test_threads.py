@@ -41,13 +41,6 @@ def test_a_worker_gets_as_many_threads_as_it_has_cpus() -> None:
     assert environ == dict.fromkeys(GIVEN, "4")
 
 
-@pytest.mark.parametrize(("cpus", "threads"), [(0, 1), (0.5, 1), (1, 1), (2.9, 2)])
-def test_part_of_a_cpu_is_one_thread(cpus: float, threads: int) -> None:
-    environ: dict[str, str] = {}
-    limit_imports(environ)
-    assert release_limits(environ, cpus) == threads
-
-
 def test_what_the_user_set_wins() -> None:
     environ = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "2"}
     limit_imports(environ)
@@ -55,14 +48,6 @@ def test_what_the_user_set_wins() -> None:
     assert environ["OMP_NUM_THREADS"] == "3"
     assert environ["MKL_NUM_THREADS"] == "2"
     assert "OPENBLAS_NUM_THREADS" not in environ
-
-
-def test_what_the_user_set_wins_for_every_trial_of_a_reused_worker() -> None:
-    environ = {"OMP_NUM_THREADS": "3"}
-    limit_imports(environ)
-    for cpus in (1, 8):
-        assert release_limits(environ, cpus) == 3
-        assert environ["OMP_NUM_THREADS"] == "3"
 
 
 @pytest.mark.parametrize(("value", "threads"), [("4,2", 4), ("0", 2), ("many", 2), ("", 2)])

@@ -100,9 +100,9 @@ def test_a_node_that_was_given_back_is_not_asked_for_again_while_it_is_ending() 
     run.joins("a", {"CPU": 4.0})
     run.joins("b", {"CPU": 4.0})
     run.suggest()
-    assert size.look(asked(run), 0.0) == Scale(count=1, surplus=("b",))
+    assert size.scale(asked(run), 0.0) == Scale(count=1, surplus=("b",))
     run.is_leaving("b")
-    assert size.look(asked(run), 2.0) == Scale(count=1)
+    assert size.scale(asked(run), 2.0) == Scale(count=1)
 
 
 def test_a_run_that_ends_asks_for_nothing_but_what_it_uses() -> None:

@@ -13,19 +13,19 @@ import time
 from importlib import import_module
 from typing import Any
 
-from holdfast.experiment.control.run_cluster import NodeChanges
+from holdfast.experiment.control.run_cluster import RunNodes
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.trial.trial import Status
 
 simulated: Any = import_module("simulated_engine")  # of this folder
 storage, agents, workers = sys.argv[1], *map(int, sys.argv[2:])
 seen: dict[str, Any] = {}
-leave, on_node = vars(Fleet)["_leave"], NodeChanges.on_node
+leave, on_node = vars(Fleet)["_leave"], RunNodes.node_joined
 
 
-def watched(self: NodeChanges, facts: Any) -> None:
+def watched(self: RunNodes, node: Any) -> None:
     seen["machine"] = self.controller.machine
-    on_node(self, facts)
+    on_node(self, node)
 
 
 def timed(self: Fleet, node: Any, cause: str) -> None:
@@ -36,7 +36,7 @@ def timed(self: Fleet, node: Any, cause: str) -> None:
     told = {
         "loop_s": ended_s - began_s,
         "cpu_s": time.thread_time() - cpu_s,
-        "silent_s": time.monotonic() - node.link.heard_s,
+        "silent_s": time.monotonic() - node.link.received_s,
         "requeued": running - _running(),
         "cause": cause,
     }
@@ -52,7 +52,7 @@ def _running() -> int:
 
 def main() -> None:
     engine = seen["engine"] = simulated.SimulatedAgents(agents, workers, 1, "silent")
-    NodeChanges.on_node = watched  # type: ignore[method-assign]
+    RunNodes.node_joined = watched  # type: ignore[method-assign]
     Fleet._leave = timed  # type: ignore[method-assign]
     threading.Thread(target=engine.await_line, daemon=True).start()
     simulated.run(engine, storage, agents * workers)

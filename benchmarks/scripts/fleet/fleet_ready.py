@@ -11,11 +11,11 @@ import time
 from typing import Any
 
 from holdfast import tune
-from holdfast.experiment.control.run_cluster import NodeChanges
+from holdfast.experiment.control.run_cluster import RunNodes
 
 storage, nodes = sys.argv[1], int(sys.argv[2])
 joined: list[float] = []
-on_node = NodeChanges.on_node
+on_node = RunNodes.node_joined
 
 
 def train(config: dict[str, Any]) -> None:
@@ -30,13 +30,13 @@ def main() -> None:
     with open(gate, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
 
-        def watched(self: NodeChanges, facts: Any) -> None:
-            on_node(self, facts)
+        def watched(self: RunNodes, node: Any) -> None:
+            on_node(self, node)
             joined.append(time.monotonic())
             if len(joined) == nodes:
                 fcntl.flock(held, fcntl.LOCK_UN)
 
-        NodeChanges.on_node = watched  # type: ignore[method-assign]
+        RunNodes.node_joined = watched  # type: ignore[method-assign]
         began_s = time.monotonic()
         results = tune.Tuner(
             train,

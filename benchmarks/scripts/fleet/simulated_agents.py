@@ -81,14 +81,14 @@ class Agent:
                 self._stage.enter(self, worker)
             case ["to", str(worker), ["reply", *_]]:
                 self._on_reply(worker)
-            case ["welcome", _, {"beat_s": float(beat_s)}]:
-                self._beat(beat_s)
+            case ["welcome", _, {"heartbeat_s": float(heartbeat_s)}]:
+                self._beat(heartbeat_s)
             case ["load", _]:
                 self._link.send(["loaded", ""])
                 # Its keeper sees no storage, and so is asked for nothing.
-                self._link.send(["kept", ["blind", "it is simulated"]])
-            case ["keeper", ["close", *_]]:
-                self._link.send(["kept", ["closed", []]])
+                self._link.send(["answer", ["blind", "it is simulated"]])
+            case ["order", ["close", *_]]:
+                self._link.send(["answer", ["closed", []]])
             case ["end", _]:
                 self._link.finish()
             case _:
@@ -104,10 +104,10 @@ class Agent:
         ending = {"cause": "exited with status 0", "signum": 0, "is_out_of_memory": False}
         self._link.send(["exit", worker, ending])
 
-    def _beat(self, beat_s: float) -> None:
+    def _beat(self, heartbeat_s: float) -> None:
         if self._beats and self._link.is_open:
-            self._link.send(["beat", 1 << 40])
-            asyncio.get_running_loop().call_later(beat_s, self._beat, beat_s)
+            self._link.send(["heartbeat", 1 << 40])
+            asyncio.get_running_loop().call_later(heartbeat_s, self._beat, heartbeat_s)
 
 
 def _hello(invited: Invited, address: str) -> dict[str, Any]:
@@ -120,7 +120,6 @@ def _hello(invited: Invited, address: str) -> dict[str, Any]:
         "hostname": "simulated",
         "address": address,
         "pid": 4711,
-        "boot": "",
         "resources": {},
         "gpus": [],
         "disk_free_bytes": 1 << 40,

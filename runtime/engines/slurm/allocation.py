@@ -10,20 +10,23 @@ import asyncio
 import os
 import shlex
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime.engines.command_engine import Job, SeatedEngine, Times
+from holdfast.runtime.engines.agent_process import Job
+from holdfast.runtime.engines.command_engine import CommandEngine
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, Offer
 from holdfast.runtime.engines.slurm import commands
 from holdfast.runtime.engines.slurm.client import Commands, grace_in
-from holdfast.runtime.engines.slurm.commands import KIND, Standing, hosts_in
+from holdfast.runtime.engines.slurm.commands import KIND, Standing
 from holdfast.runtime.engines.slurm.jobs import NOTICE_S, end_in
-from holdfast.runtime.engines.supply import Seat
+from holdfast.runtime.engines.supplied import Times
+from holdfast.runtime.engines.supply import Place
 from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.tasks import TaskScope
 
-_LOOK_S = 3.0
+_POLL_S = 3.0
 _COMMAND_S = 30.0
 
 
@@ -41,16 +44,30 @@ def allocation_in(environ: Mapping[str, str]) -> Allocation | None:
     if not job:
         return None
     listed = environ.get("SLURM_JOB_NODELIST", "")
-    try:
-        nodes = hosts_in(listed)
-    except ValueError as error:
-        raise EngineFailed(f"Slurm: SLURM_JOB_NODELIST: {error}") from error
+    nodes = _hosts_in(listed, environ) if listed else []
     if not (job.isdecimal() and nodes):
         raise EngineFailed(
             f"Slurm: SLURM_JOB_ID={job!r:.40} and SLURM_JOB_NODELIST={listed!r:.200} do not name "
             f"an allocation with nodes"
         )
     return Allocation(job=job, nodes=nodes)
+
+
+def _hosts_in(listed: str, environ: Mapping[str, str]) -> list[str]:
+    try:
+        done = subprocess.run(
+            commands.show_hosts(listed),
+            env=commands.environ_of(environ),
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EngineFailed(
+            f"Slurm: SLURM_JOB_NODELIST={listed!r:.200} cannot be read by scontrol: {error}"
+        ) from error
+    return done.stdout.split()
 
 
 def offer_of(
@@ -61,11 +78,13 @@ def offer_of(
     return Offer(kinds=[NodeKind(name=KIND, resources=resources, most=count)])
 
 
-class SlurmAllocation(SeatedEngine):
+class SlurmAllocation(CommandEngine):
     """One agent on each node of `allocation`, or on the first `most`.
 
     `resources` are those of each node; None if the agents find out.
     """
+
+    over_pipe = is_elsewhere = True
 
     def __init__(
         self,
@@ -78,13 +97,13 @@ class SlurmAllocation(SeatedEngine):
         environ: Mapping[str, str] | None = None,
         module: str = "holdfast.agent",
         times: Times | None = None,
-        look_s: float = _LOOK_S,
+        poll_s: float = _POLL_S,
         notice_s: float = NOTICE_S,
     ) -> None:
         nodes = allocation.nodes[:most]
         super().__init__(
             offer_of(allocation, most, resources).kinds,
-            [Seat(name=node, kind=KIND) for node in nodes],
+            [Place(name=node, kind=KIND) for node in nodes],
             times or Times(),
         )
         self._allocation = allocation
@@ -95,7 +114,7 @@ class SlurmAllocation(SeatedEngine):
         self._commands = Commands(commands.environ_of(given))
         self._tasks = tasks.scope()
         self._watching: asyncio.Task[None] | None = None
-        self._look_s = look_s
+        self._poll_s = poll_s
         self._notice_s = notice_s
         self._announced: set[str] = set()
 
@@ -105,8 +124,7 @@ class SlurmAllocation(SeatedEngine):
             if shutil.which(program, path=self._environ.get("PATH")) is None:
                 raise EngineFailed(f"Slurm: `{program}` was not found on PATH")
         await super().open(host)
-        self._owner = host
-        found = await self._look()
+        found = await self._standing()
         if isinstance(found, str):
             raise EngineFailed(f"Slurm: {found}")
         if found.is_over:
@@ -115,14 +133,13 @@ class SlurmAllocation(SeatedEngine):
         self._environ = {**grace_in(config.out), **self._environ}
         self._watching = self._tasks.start(self._watch())
 
-    def job_at(self, seat: str) -> Job:
+    def job_at(self, place: str) -> Job:
         return Job(
-            where=seat,
-            command=commands.srun(self._allocation.job, seat, self._python, self._module),
+            where=place,
+            command=commands.srun(self._allocation.job, place, self._python, self._module),
             environ=self._environ,
             over_pipe=True,
             answer_s=self.times.answer_s,
-            is_elsewhere=True,
             ends_its_agent=True,
         )
 
@@ -143,22 +160,21 @@ class SlurmAllocation(SeatedEngine):
     async def _watch(self) -> None:
         """Announce the end of the allocation, and notice it."""
         while True:
-            found = await self._look()
+            found = await self._standing()
             if isinstance(found, Standing):
                 if found.is_over:
                     self.refuse(self._over(found))
                     return
                 if found.left_s is not None and found.left_s <= self._notice_s:
                     self._announce(found.left_s)
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(self._poll_s)
 
     def _announce(self, left_s: float) -> None:
-        for ticket in self.tickets:
-            if ticket not in self._announced:
-                self._announced.add(ticket)
-                self._owner.leaving(ticket, left_s, "the time limit of its Slurm allocation")
+        for ticket in {place.ticket for place in self._supply.used} - self._announced:
+            self._announced.add(ticket)
+            self._host.leaving(ticket, left_s, "the time limit of its Slurm allocation")
 
-    async def _look(self) -> Standing | str:
+    async def _standing(self) -> Standing | str:
         """How it stands with the allocation, or why Slurm does not say."""
         command = commands.squeue_of(self._allocation.job)
         answer = await self._commands.run(command, deadline_s=_COMMAND_S)

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from itertools import product
 
 from holdfast.dataclass import dataclass
 from holdfast.names import printable
@@ -164,48 +163,6 @@ def exit_in(text: str) -> str:
 
 def exit_status(code: int) -> str:
     return f"exit status {code}"
-
-
-_PART = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_MOST = 100_000
-
-
-def hosts_in(text: str) -> list[str]:
-    """The names in a list. Raises ValueError."""
-    return [name for one in _split(text) for name in _expanded(one)]
-
-
-def _split(text: str) -> list[str]:
-    """The parts between the commas that are not in brackets."""
-    return [part for part in re.split(r",(?![^\[]*\])", text.strip()) if part]
-
-
-def _expanded(text: str) -> list[str]:
-    choices, end = [], 0
-    while end < len(text):
-        found = _PART.match(text, end)
-        if found is None or found.end() == end:
-            raise ValueError(f"{text!r:.200} is not a list of hosts")
-        choices.append(
-            [found[1]] if found[2] is None else [found[1] + n for n in _range(found[2])]
-        )
-        end = found.end()
-    return ["".join(parts) for parts in product(*choices)]
-
-
-def _range(text: str) -> list[str]:
-    """The numbers of `1-3,07`, with as many digits as the first one has."""
-    numbers: list[str] = []
-    for part in text.split(","):
-        found = _RANGE.fullmatch(part)
-        if found is None:
-            raise ValueError(f"[{text:.200}] is not a range of hosts")
-        first, last = int(found[1]), int(found[2] or found[1])
-        if not 0 <= last - first < _MOST:
-            raise ValueError(f"[{text:.200}] is not a range of hosts")
-        numbers += [str(number).zfill(len(found[1])) for number in range(first, last + 1)]
-    return numbers
 
 
 KIND = "slurm"
@@ -389,6 +346,11 @@ def squeue_of(job: str) -> list[str]:
 
 def show_job(job: str) -> list[str]:
     return ["scontrol", "--oneliner", "show", "job", job]
+
+
+def show_hosts(listed: str) -> list[str]:
+    """Expands a list such as `n[1-3],gpu-a`. It asks no other machine."""
+    return ["scontrol", "show", "hostnames", listed]
 
 
 def show_config() -> list[str]:

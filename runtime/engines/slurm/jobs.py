@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines.slurm.commands import Row
@@ -13,14 +12,15 @@ from holdfast.runtime.engines.slurm.commands import Row
 # of a short job.
 NOTICE_S = 60.0
 _NOTICE_PART = 0.25
-# A job that squeue does not list so many times in a row has ended; one answer may be incomplete.
+# A job that squeue does not list so many times in a row has ended: one answer may be incomplete.
 _UNSEEN = 2
-# A new job may wait for a reason that the scheduler has not looked at yet.
+# A new job may have a reason that the scheduler has not judged yet.
 _HOPELESS = 2
 # An agent that ends sooner by itself has not worked.
 SOON_S = 10.0
-LONGEST_REST_S = 60.0
-_ATTEMPTS = 3
+# If so many jobs have failed, it is not one bad node; if some were cancelled so often, somebody
+# does not want them.
+ATTEMPTS = 3
 _BY_SLURM = frozenset({"CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "TIMEOUT"})
 # The reasons of jobs whose agent was killed, by somebody else.
 _KILLED = frozenset({"RaisedSignal:9(Killed)", "RaisedSignal:15(Terminated)"})
@@ -45,13 +45,13 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Job:
     """A job of ours: member `number` of the batch `name`. `array` is Slurm's id of the batch; ""
     until it is known. `ordered` says why holdfast ends it; "" if it does not. `is_cancelled`:
     Slurm was asked to end it. `is_useless`: it would never be a node. `is_leaving`: its end was
     announced. `is_unreached`: its agent could not reach this machine. `has_answered`: its agent
-    has begun. `unseen` and `hopeless` count looks in a row.
+    has begun. `unseen` and `hopeless` count answers of squeue in a row.
     """
 
     ticket: str
@@ -105,7 +105,7 @@ class Job:
 
     @property
     def is_certain(self) -> bool:
-        """Whether another attempt would fail, too: Slurm has said that it will not run it, or its
+        """True if another attempt would fail, too: Slurm has said that it will not run it, or its
         agent has tried for long to reach this machine."""
         return self.is_useless and (self.is_pending or self.is_unreached)
 
@@ -124,35 +124,38 @@ class Job:
     def seconds_left(self) -> float | None:
         return None if self.row is None or self.row.is_over else self.row.left_s
 
+    def see(self, row: Row | None) -> None:
+        """Take its state from an answer of squeue; None if it is not listed."""
+        if not self.array:
+            return
+        if row is None:
+            self.unseen += 1
+        else:
+            self.row, self.unseen = row, 0
+            self.hopeless = self.hopeless + 1 if row.is_hopeless else 0
 
-def looked(job: Job, rows: Mapping[tuple[str, int], Row]) -> Job:
-    """The job after a look at squeue's list, by array and number."""
-    if not job.array:
-        return job
-    row = rows.get((job.array, job.number))
-    if row is None:
-        return replace(job, unseen=job.unseen + 1)
-    return replace(job, row=row, unseen=0, hopeless=job.hopeless + 1 if row.is_hopeless else 0)
+    def order(self, why: str) -> None:
+        """holdfast ends it."""
+        self.ordered = self.ordered or why
 
+    def give_up(self, why: str) -> None:
+        """holdfast ends it, because it would never be a node."""
+        self.order(why)
+        self.is_useless = True
 
-def by_place(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
-    return {(row.array, row.number): row for row in rows}
+    def is_silent(self, answer_s: float) -> bool:
+        """True if it runs for so long that its agent should have begun."""
+        row = self.row
+        if row is None or row.is_pending or row.is_over or self.ordered or self.has_answered:
+            return False
+        return row.used_s >= answer_s
 
-
-def is_silent(job: Job, answer_s: float) -> bool:
-    """True if the job runs for so long that its agent should have begun."""
-    row = job.row
-    if row is None or row.is_pending or row.is_over or job.ordered or job.has_answered:
-        return False
-    return row.used_s >= answer_s
-
-
-def ends_soon(job: Job, notice_s: float = NOTICE_S) -> bool:
-    """True if the end of the job should be announced now."""
-    left_s = job.seconds_left
-    if left_s is None or job.row is None or job.is_leaving or job.ordered:
-        return False
-    return left_s <= min(notice_s, _NOTICE_PART * (left_s + job.row.used_s))
+    def ends_soon(self, notice_s: float = NOTICE_S) -> bool:
+        """True if its end should be announced now."""
+        left_s = self.seconds_left
+        if left_s is None or self.row is None or self.is_leaving or self.ordered:
+            return False
+        return left_s <= min(notice_s, _NOTICE_PART * (left_s + self.row.used_s))
 
 
 def adopted(jobs: Iterable[Job], rows: Iterable[Row]) -> dict[str, str]:
@@ -242,7 +245,7 @@ def replaced_text(cause: str) -> str:
 def unwanted_text(cause: str) -> str:
     """Why no more jobs are submitted."""
     return (
-        f"Slurm: jobs of this run were cancelled {_ATTEMPTS} times without all of them running "
+        f"Slurm: jobs of this run were cancelled {ATTEMPTS} times without all of them running "
         f"for {SOON_S:g} s in between, so holdfast submits no more ({_first_sentence(cause)}). "
         f"Restore the run to continue it"
     )
@@ -251,63 +254,3 @@ def unwanted_text(cause: str) -> str:
 def _first_sentence(cause: str) -> str:
     """The cause without the last lines of the job."""
     return cause.partition(". Its last lines")[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
-    """The pause before jobs that have failed, or that somebody has cancelled, are replaced: twice
-    as long after each time in a row. `jobs` counts those that have failed, `cancels` how often
-    some were cancelled, and `cause` is that of the last one."""
-
-    least_s: float = 1.0
-    failures: int = 0
-    jobs: int = 0
-    cancels: int = 0
-    until: float = 0.0
-    cause: str = ""
-
-    def after(self, over: Iterable[Job], causes: Mapping[str, str], now: float) -> Rest:
-        """The pause after the end of these jobs; `causes` are by ticket."""
-        ends = list(over)
-        failed = [causes[job.ticket] for job in ends if job.has_failed]
-        cancelled = [causes[job.ticket] for job in ends if job.was_cancelled]
-        if failed:
-            return self.after_failure(now, len(failed), failed[-1])
-        if cancelled:
-            return self.after_cancel(now, cancelled[-1])
-        return self.after_success() if any(job.has_worked for job in ends) else self
-
-    def after_failure(self, now: float, jobs: int, cause: str) -> Rest:
-        rest_s = min(LONGEST_REST_S, self.least_s * 2.0**self.failures)
-        return replace(
-            self,
-            failures=self.failures + 1,
-            jobs=self.jobs + jobs,
-            until=now + rest_s,
-            cause=cause,
-        )
-
-    def after_cancel(self, now: float, cause: str) -> Rest:
-        return replace(self.after_failure(now, 0, cause), cancels=self.cancels + 1)
-
-    def after_success(self) -> Rest:
-        return Rest(least_s=self.least_s)
-
-    def is_over(self, now: float) -> bool:
-        return now >= self.until
-
-    @property
-    def is_in_vain(self) -> bool:
-        """True if so many have failed that one bad node does not explain it."""
-        return self.jobs >= _ATTEMPTS
-
-    @property
-    def is_unwanted(self) -> bool:
-        """True if jobs were cancelled so often that somebody does not want them."""
-        return self.cancels >= _ATTEMPTS
-
-    @property
-    def text(self) -> str:
-        """What the user waits for; "" without a failure."""
-        how = "was cancelled" if self.cancels else "failed"
-        return f"a new Slurm job, because the last one {how} ({self.cause})" if self.cause else ""

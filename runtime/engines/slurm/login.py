@@ -1,6 +1,6 @@
 """Nodes of Slurm from a login node: one job for each.
 
-One task does what is due, one command after the other: look at the queue, announce and report
+One task does what is due, one command after the other: read the queue, announce and report
 ends, cancel, submit. A command that hangs is killed at its deadline and tried again; meanwhile
 Slurm would not do anything else, either. The names of jobs are the engine's own, so a submission
 without an answer is found in the queue.
@@ -19,19 +19,20 @@ from holdfast.runtime.engines.engine import EngineFailed, EngineHost, Offer
 from holdfast.runtime.engines.slurm import commands, jobs
 from holdfast.runtime.engines.slurm.client import Deadlines, NoAnswer, Refusal, SlurmClient
 from holdfast.runtime.engines.slurm.commands import KIND, SlurmTerms
-from holdfast.runtime.engines.slurm.jobs import Job, Rest
+from holdfast.runtime.engines.slurm.jobs import ATTEMPTS, Job
 from holdfast.runtime.engines.started import not_started
+from holdfast.runtime.engines.supply import PAUSE_S, Backoff
 from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.tasks import TaskScope, happens
 
 # By default, Slurm allows 1,000 jobs in an array.
 _LARGEST_BATCH = 500
-# A busy controller is asked less often: the pauses take this many times as long as a look.
-_PAUSE_PER_LOOK = 10
-# After a loss, Slurm is asked so often, for so long.
-_SOON_S = 0.1
+# A busy controller is asked less often: the pauses take this many times as long as a poll.
+_PAUSE_PER_POLL = 10
+# Poll interval and duration after a node is lost.
+_ASKED_PAUSE_S = 0.1
 _ASKED_S = 2.0
-# At the end: the first pause between two looks, the longest, and the part of the time after which
+# At the end: the first pause between two polls, the longest, and the part of the time after which
 # the jobs that are left get SIGKILL.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
@@ -40,14 +41,14 @@ _BEFORE_KILL = 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmTimes:
-    """In seconds: between two looks at the queue, for the agent of a job that runs to begin, from
+    """In seconds: between two polls of the queue, for the agent of a job that runs to begin, from
     the announcement of a job's end to the end, and before a job that failed is replaced (twice as
     long after each failure in a row)."""
 
-    look_s: float = 3.0
+    poll_s: float = 3.0
     answer_s: float = 60.0
     notice_s: float = jobs.NOTICE_S
-    rest_s: float = 1.0
+    pause_s: float = PAUSE_S
     deadlines: Deadlines = Deadlines()
 
 
@@ -71,13 +72,15 @@ class SlurmLogin:
             self._times.deadlines,
         )
         self._tasks = tasks.scope()
-        self._tending: asyncio.Task[None] | None = None
+        self._serveing: asyncio.Task[None] | None = None
         self._jobs: dict[str, Job] = {}
         self._arrays: dict[str, str] = {}  # Slurm's ids of the batches, by name
         self._asked: dict[str, float] = {}  # until when the host waits, by ticket
         self._batches = 0
         self._wanted = 0
-        self._rest = Rest(least_s=self._times.rest_s)
+        self._backoff = Backoff(least_s=self._times.pause_s)
+        # Since the last success: the jobs that have failed, and how often some were cancelled.
+        self._failed = self._cancels = 0
         self._has_worked = False
         self._is_closing = self._is_killed = False
         self._waits = ""
@@ -92,7 +95,7 @@ class SlurmLogin:
         await self._slurm.open()
         variables = {**await self._slurm.grace(), **self._terms.variables}
         self._terms = replace(self._terms, variables=variables)
-        self._tending = self._tasks.start(self._tend())
+        self._serveing = self._tasks.start(self._serve())
 
     def want(self, kind: str, count: int) -> None:
         if kind != KIND:
@@ -106,8 +109,9 @@ class SlurmLogin:
             self._due.set()
 
     def give_back(self, ticket: str) -> None:
-        self._order(ticket, "it was given back")
-        self._due.set()
+        if (job := self._jobs.get(ticket)) is not None:
+            job.order("it was given back")
+            self._due.set()
 
     def processes(self) -> list[Watched]:
         return self._slurm.processes()
@@ -121,9 +125,9 @@ class SlurmLogin:
 
     async def close(self, grace_s: float) -> str:
         self._stop()
-        if self._tending is None:
+        if self._serveing is None:
             return ""
-        await asyncio.wait([self._tending], timeout=grace_s)
+        await asyncio.wait([self._serveing], timeout=grace_s)
         kill_after_s = 0.0 if self._is_killed else _BEFORE_KILL * grace_s
         warning = ""
         try:
@@ -142,16 +146,16 @@ class SlurmLogin:
 
     # -- the task ---------------------------------------------------------------------------------
 
-    async def _tend(self) -> None:
+    async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         while not self._is_closing:
             self._due.clear()
             began = loop.time()
-            if await self._look():
+            if await self._poll():
                 await self._cancel_ordered()
                 await self._submit()
-            pause_s = max(self._times.look_s, _PAUSE_PER_LOOK * (loop.time() - began))
-            await happens(self._due, _SOON_S if self._is_asked(loop.time()) else pause_s)
+            pause_s = max(self._times.poll_s, _PAUSE_PER_POLL * (loop.time() - began))
+            await happens(self._due, _ASKED_PAUSE_S if self._is_asked(loop.time()) else pause_s)
 
     def _is_asked(self, now: float) -> bool:
         """True if the host waits for the cause of a loss, which Slurm needs a moment to notice."""
@@ -162,8 +166,8 @@ class SlurmLogin:
         }
         return bool(self._asked)
 
-    async def _look(self) -> bool:
-        """Look at the queue, and report what has changed. Returns whether Slurm has answered."""
+    async def _poll(self) -> bool:
+        """Read the queue, and report what has changed. Returns whether Slurm has answered."""
         rows = await self._slurm.rows()
         if isinstance(rows, NoAnswer):
             self._say(_silent(rows))
@@ -172,11 +176,12 @@ class SlurmLogin:
             self._know(name, array)
         if ids := jobs.strays(f"{self._name}-", self._arrays, rows):
             await self._slurm.cancel(ids)
-        places = jobs.by_place(rows)
-        self._jobs = {ticket: jobs.looked(job, places) for ticket, job in self._jobs.items()}
+        places = {(row.array, row.number): row for row in rows}
+        for job in self._jobs.values():
+            job.see(places.get((job.array, job.number)))
         await self._report_ends()
         self._announce_ends()
-        await self._look_for_agents()
+        await self._find_silent_agents()
         self._say(self._what_is_missing())
         return True
 
@@ -186,43 +191,43 @@ class SlurmLogin:
             endings = [group.create_task(self._slurm.ending(job)) for job in over]
         for job, ending in zip(over, endings, strict=True):
             if ending.result().is_unreached:
-                self._jobs[job.ticket] = replace(job, is_useless=True, is_unreached=True)
+                job.is_useless = job.is_unreached = True
         found = {job.ticket: one.result() for job, one in zip(over, endings, strict=True)}
         self._end({ticket: ending.cause for ticket, ending in found.items()})
 
     def _announce_ends(self) -> None:
         for job in list(self._jobs.values()):
-            if jobs.ends_soon(job, self._times.notice_s):
-                self._jobs[job.ticket] = replace(job, is_leaving=True)
+            if job.ends_soon(self._times.notice_s):
+                job.is_leaving = True
                 self._host.leaving(job.ticket, job.seconds_left or 0.0, "its Slurm time limit")
             elif job.is_hopeless:
-                self._give_up(job.ticket, jobs.never_starts(job))
+                job.give_up(jobs.never_starts(job))
 
-    async def _look_for_agents(self) -> None:
+    async def _find_silent_agents(self) -> None:
         answer_s = self._times.answer_s
-        for job in [job for job in self._jobs.values() if jobs.is_silent(job, answer_s)]:
+        for job in [job for job in self._jobs.values() if job.is_silent(answer_s)]:
             if await self._slurm.has_answered(job):
-                self._jobs[job.ticket] = replace(self._jobs[job.ticket], has_answered=True)
+                job.has_answered = True
             else:
-                self._give_up(job.ticket, not_started(answer_s))
+                job.give_up(not_started(answer_s))
 
     async def _cancel_ordered(self) -> None:
         for job in jobs.surplus(self._jobs.values(), self._wanted):
-            self._order(job.ticket, "it is not needed any more")
+            job.order("it is not needed any more")
         ordered = [job for job in self._jobs.values() if job.ordered and not job.is_cancelled]
         # Slurm, which has just been asked, does not know those without an id.
         self._end({job.ticket: jobs.end_of(job) for job in ordered if not job.array})
-        tickets = {job.ticket: job.id for job in ordered if job.array}
-        if tickets and await self._slurm.cancel(list(tickets.values())):
-            for ticket in tickets:
-                self._jobs[ticket] = replace(self._jobs[ticket], is_cancelled=True)
+        known = [job for job in ordered if job.array]
+        if known and await self._slurm.cancel([job.id for job in known]):
+            for job in known:
+                job.is_cancelled = True
 
     async def _submit(self) -> None:
         """Submit the batches that Slurm does not know, and what is missing."""
         for name in dict.fromkeys(job.name for job in self._jobs.values() if not job.array):
             await self._submit_batch(name)
         missing = self._wanted - sum(job.is_held for job in self._jobs.values())
-        if missing > 0 and self._rest.is_over(asyncio.get_running_loop().time()):
+        if missing > 0 and self._backoff.is_over(asyncio.get_running_loop().time()):
             await self._invite(min(missing, _LARGEST_BATCH))
 
     async def _invite(self, count: int) -> None:
@@ -242,7 +247,7 @@ class SlurmLogin:
             await self._submit_batch(name)
 
     async def _submit_batch(self, name: str) -> None:
-        count = 1 + max(self._jobs[ticket].number for ticket in self._tickets_of(name))
+        count = 1 + max(job.number for job in self._batch(name))
         answer = await self._slurm.submit(self._terms, name, count)
         match answer:
             case NoAnswer():
@@ -255,63 +260,61 @@ class SlurmLogin:
 
     def _fail(self, name: str, cause: str) -> None:
         """A batch cannot be submitted."""
-        for ticket in self._tickets_of(name):
-            self._give_up(ticket, cause)
-        self._end(dict.fromkeys(self._tickets_of(name), cause))
+        batch = self._batch(name)
+        for job in batch:
+            job.give_up(cause)
+        self._end({job.ticket: cause for job in batch})
 
     def _what_is_missing(self) -> str:
         """What the user waits for."""
         held = [job for job in self._jobs.values() if job.is_held]
         if len(held) >= self._wanted and all(job.is_steady for job in held):
-            self._rest = self._rest.after_success()
-        is_resting = not self._rest.is_over(asyncio.get_running_loop().time())
-        return jobs.queue_text(held) or (self._rest.text if is_resting else "")
+            self._succeed()
+        if text := jobs.queue_text(held):
+            return text
+        if self._backoff.is_over(asyncio.get_running_loop().time()):
+            return ""
+        how = "was cancelled" if self._cancels else "failed"
+        return f"a new Slurm job, because the last one {how} ({self._backoff.cause})"
 
     # -- jobs -------------------------------------------------------------------------------------
 
-    def _tickets_of(self, name: str) -> list[str]:
-        return [job.ticket for job in self._jobs.values() if job.name == name]
-
-    def _order(self, ticket: str, why: str) -> None:
-        job = self._jobs.get(ticket)
-        if job is not None and not job.ordered:
-            self._jobs[ticket] = replace(job, ordered=why)
-
-    def _give_up(self, ticket: str, why: str) -> None:
-        """End a job that would never be a node."""
-        self._order(ticket, why)
-        self._jobs[ticket] = replace(self._jobs[ticket], is_useless=True)
+    def _batch(self, name: str) -> list[Job]:
+        return [job for job in self._jobs.values() if job.name == name]
 
     def _know(self, name: str, array: str) -> None:
         """Slurm has this id for a batch."""
         self._arrays[name] = array
-        for ticket in self._tickets_of(name):
-            self._jobs[ticket] = replace(self._jobs[ticket], array=array)
+        for job in self._batch(name):
+            job.array = array
+
+    def _succeed(self) -> None:
+        self._backoff, self._failed, self._cancels = self._backoff.after_success(), 0, 0
 
     def _end(self, causes: Mapping[str, str]) -> None:
-        """The jobs with these tickets have ended. Refuse if none has ever worked."""
+        """The jobs with these tickets have ended. Refuse if none has ever worked, or if somebody
+        else cancels them again and again."""
         over = [self._jobs.pop(ticket) for ticket in causes]
         failed = [job for job in over if job.has_failed]
+        cancelled = [job for job in over if job.was_cancelled]
         self._has_worked = self._has_worked or any(job.has_worked for job in over)
-        self._rest = self._rest.after(over, causes, asyncio.get_running_loop().time())
+        if useless := failed or cancelled:
+            cause, now = causes[useless[-1].ticket], asyncio.get_running_loop().time()
+            self._backoff = self._backoff.after_failure(now, cause)
+            self._failed += len(failed)
+            self._cancels += not failed
+        elif any(job.has_worked for job in over):
+            self._succeed()
         for ticket, cause in causes.items():
             self._host.gone(ticket, cause)
-        if any(job.was_cancelled for job in over) and not self._is_closing:
-            self._on_cancelled()
-        is_certain = any(job.is_certain for job in over)
-        if (
-            failed
-            and not (self._jobs or self._has_worked)
-            and (is_certain or self._rest.is_in_vain)
-        ):
+        if cancelled and not self._is_closing:
+            if self._cancels >= ATTEMPTS:
+                self._refuse(jobs.unwanted_text(self._backoff.cause))
+            else:
+                self._host.tell(jobs.replaced_text(self._backoff.cause))
+        is_in_vain = self._failed >= ATTEMPTS or any(job.is_certain for job in over)
+        if failed and is_in_vain and not (self._jobs or self._has_worked):
             self._refuse(causes[failed[-1].ticket])
-
-    def _on_cancelled(self) -> None:
-        """Somebody else has cancelled jobs, perhaps to end the run."""
-        if self._rest.is_unwanted:
-            self._refuse(jobs.unwanted_text(self._rest.cause))
-        else:
-            self._host.tell(jobs.replaced_text(self._rest.cause))
 
     def _refuse(self, text: str) -> None:
         if self._wanted and not self._is_closing:
@@ -326,13 +329,13 @@ class SlurmLogin:
     # -- the end ----------------------------------------------------------------------------------
 
     async def _end_all(self, kill_at: float) -> None:
-        """Cancel all jobs, and look at the queue until they have ended. A submission that was cut
+        """Cancel all jobs, and poll the queue until they have ended. A submission that was cut
         off just now may still be answered there."""
         loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
-        for ticket in self._jobs:
-            self._order(ticket, "the run ended")
+        for job in self._jobs.values():
+            job.order("the run ended")
         while self._jobs:
-            if await self._look():
+            if await self._poll():
                 await self._cancel_ordered()
             if loop.time() >= kill_at:
                 await self._slurm.cancel([job.id for job in self._jobs.values()], *commands.KILL)

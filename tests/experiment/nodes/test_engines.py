@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +21,22 @@ from tests.rig.free_tasks import free_tasks
 ALLOCATION = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-4]"}
 
 
+@pytest.fixture(autouse=True)
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that expands lists of hosts."""
+    program = tmp_path / "scontrol"
+    program.write_text("#!/bin/sh\nprintf 'n1\\nn2\\nn3\\nn4\\n'\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+
 def made(of: Cluster, environ: Mapping[str, str] | None = None) -> PlannedEngine:
-    return engine_of(of, machine={"CPU": 2.0}, gpu_names=[], environ=environ or {})
+    return engine_of(
+        of,
+        machine={"CPU": 2.0},
+        gpu_names=[],
+        environ={"PATH": os.environ["PATH"], **(environ or {})},
+    )
 
 
 def slurm(of: cluster.Slurm, environ: Mapping[str, str] | None = None) -> tuple[type, int | None]:

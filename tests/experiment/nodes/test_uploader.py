@@ -1,4 +1,4 @@
-"""An agent's keeper: a real process, with a real bucket or a folder as its storage."""
+"""An agent's uploader: a real process, with a folder as its storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import verify
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.storage.s3_server import S3Server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -29,13 +28,13 @@ FOLDER = "trial/checkpoint_000000"
 
 
 class Node:
-    """The scratch folder of an agent, with its keeper."""
+    """The scratch folder of an agent, with its uploader."""
 
     def __init__(self, folder: Path, tasks: RunTasks) -> None:
         self.tree = folder / ON_NODE
         folder.mkdir(parents=True)
         self.answers: asyncio.Queue[list[Any]] = asyncio.Queue()
-        self.keeper = NodeUploader(tasks, str(folder), self.answers.put_nowait)
+        self.uploader = NodeUploader(tasks, str(folder), self.answers.put_nowait)
 
     @property
     def kept(self) -> list[Path]:
@@ -59,7 +58,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         (tmp_path / "owner").mkdir()
         made = Node(tmp_path / "nodes" / "scratch", tasks)
         yield made
-        await made.keeper.close(10.0)
+        await made.uploader.close(10.0)
 
 
 async def owned(root: Path, storage: Location) -> tuple[Uploader, UploaderSettings]:
@@ -78,39 +77,24 @@ async def owned(root: Path, storage: Location) -> tuple[Uploader, UploaderSettin
 
 @pytest.fixture
 async def storage(node: Node, tmp_path: Path) -> AsyncIterator[Path]:
-    """A folder as storage, which the node's keeper has seen."""
+    """A folder as storage, which the node's uploader has seen."""
     folder = tmp_path / "storage"
     owner, settings = await owned(tmp_path / "owner", Location.resolve(folder, None, {}))
-    node.keeper.load(packed(pickle.dumps(settings), {}))
+    node.uploader.load(packed(pickle.dumps(settings), {}))
     await node.answer("seen")
     yield folder
     await owner.close()
 
 
-@pytest.mark.server
-async def test_a_checkpoint_goes_from_the_node_to_the_bucket(
-    node: Node, moto: S3Server, tmp_path: Path
+async def test_an_uploader_that_is_killed_is_replaced_and_says_so(
+    node: Node, storage: Path
 ) -> None:
-    storage = Location.resolve(moto.uri("bucket/of-nodes"), None, {})
-    owner, settings = await owned(tmp_path / "owner", storage)
-    node.keeper.load(packed(pickle.dumps(settings), {}))
-    _, *token = await node.answer("seen")
-    assert await owner.take_token(*token) == ""
-    node.stage()
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
-    assert await node.answer("committed") == ["committed", "t1", 0]
-    await owner.fetch(FOLDER)
-    assert (tmp_path / "owner" / FOLDER / "model").read_bytes() == b"weights"
-    await owner.close()
-
-
-async def test_a_keeper_that_is_killed_is_replaced_and_says_so(node: Node, storage: Path) -> None:
-    [process] = node.keeper.processes()
+    [process] = node.uploader.processes()
     psutil.Process(process.pid).send_signal(signal.SIGKILL)
     await node.answer("replaced")
     await node.answer("seen")
     node.stage()
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
+    node.uploader.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
     await node.answer("committed")
     assert (storage / FOLDER / "model").read_bytes() == b"weights"
 
@@ -118,13 +102,13 @@ async def test_a_keeper_that_is_killed_is_replaced_and_says_so(node: Node, stora
 async def test_the_end_finishes_what_was_ordered(node: Node, tmp_path: Path) -> None:
     storage = Location.resolve(tmp_path / "storage", None, {})
     owner, settings = await owned(tmp_path / "owner", storage)
-    node.keeper.load(packed(pickle.dumps(settings), {}))  # it has not begun when it is ordered
+    node.uploader.load(packed(pickle.dumps(settings), {}))  # it has not begun when it is ordered
     node.stage()
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
-    await node.keeper.close(60.0)
+    node.uploader.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
+    await node.uploader.close(60.0)
     assert await node.answer("closed") == ["closed", []]
     assert (tmp_path / "storage" / FOLDER / ".holdfast.json").exists()
-    assert node.keeper.processes() == []
+    assert node.uploader.processes() == []
     assert node.tree.exists()  # the agent removes it with its folder
     assert node.kept == []
     await owner.close()
@@ -135,9 +119,9 @@ async def test_a_tree_that_is_not_all_in_storage_is_kept_and_the_controller_know
 ) -> None:
     node.stage()
     (storage / "trial").write_text("no folder can be made here")
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
+    node.uploader.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
     await node.answer("uncommitted")
-    await node.keeper.close(60.0)
+    await node.uploader.close(60.0)
     assert len((await node.answer("closed"))[1]) == 1
     _, kept = await node.answer("kept")
     assert verify(Path(kept, FOLDER), deep=True).total_bytes == len(b"weights")
@@ -145,26 +129,16 @@ async def test_a_tree_that_is_not_all_in_storage_is_kept_and_the_controller_know
     assert not node.tree.exists()
 
 
-async def test_the_tree_of_a_keeper_that_does_not_end_in_time_is_kept(
+async def test_the_tree_of_an_uploader_that_does_not_end_in_time_is_kept(
     node: Node, storage: Path
 ) -> None:
     node.stage()
-    [process] = node.keeper.processes()
+    [process] = node.uploader.processes()
     psutil.Process(process.pid).suspend()
-    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
-    await node.keeper.close(0.1)
+    node.uploader.order(["commit", "t1", 0, FOLDER, 1, 0.5, False])
+    await node.uploader.close(0.1)
     _, kept = await node.answer("kept")
     assert (Path(kept) / FOLDER / "model").read_bytes() == b"weights"
-    assert not psutil.pid_exists(process.pid)
-
-
-async def test_nothing_is_written_any_more_once_a_killed_keeper_is_gone(
-    node: Node, storage: Path
-) -> None:
-    [process] = node.keeper.processes()
-    node.keeper.kill()
-    async with asyncio.timeout(60):
-        await node.keeper.gone()
     assert not psutil.pid_exists(process.pid)
 
 

@@ -1,4 +1,4 @@
-"""An attempt on a node gets its checkpoint and its files there, with real keepers."""
+"""An attempt on a node gets its checkpoint and its files there, with real uploaders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.trial.trial import (
     Trial,
     TrialSpec,
 )
-from tests.rig.nodes.keepers import KeptRun, kept_run
+from tests.rig.nodes.uploaders import RunWithNodes, run_with_nodes
 from tests.rig.storage.stores import MemoryStore
 from tests.rig.storage.stores import Place as StoragePlace
 
@@ -59,7 +59,7 @@ def launch(*nodes: str, checkpoint: CheckpointRecord | None = None) -> Launch:
 
 
 def starts_of(
-    run: KeptRun, *, has_ranks: bool = False, trials: dict[str, Trial] | None = None
+    run: RunWithNodes, *, has_ranks: bool = False, trials: dict[str, Trial] | None = None
 ) -> StartCheckpoints:
     known = {"t0": TRIAL, "t1": CLONE} if trials is None else trials
     machine = cast(Machine, SimpleNamespace(trials=known))
@@ -68,7 +68,7 @@ def starts_of(
     return StartCheckpoints(cast(Any, experiment), layout, has_ranks=has_ranks)
 
 
-def save(run: KeptRun, node: str) -> CheckpointRecord:
+def save(run: RunWithNodes, node: str) -> CheckpointRecord:
     """A checkpoint was reported on the node; its commit is under way."""
     run.trees.write(node, f"{FOLDER}/model")
     run.uploads.commit(TRIAL.spec, record(node))
@@ -76,7 +76,7 @@ def save(run: KeptRun, node: str) -> CheckpointRecord:
 
 
 async def test_an_attempt_where_its_checkpoint_is_waits_for_nothing(tmp_path: Path) -> None:
-    async with kept_run(tmp_path, "a") as run:
+    async with run_with_nodes(tmp_path, "a") as run:
         starts, saved = starts_of(run), save(run, "a")
         await starts.verify(launch("a"), TRIAL)
         before = list(run.nodes["a"].ordered)
@@ -88,7 +88,7 @@ async def test_an_attempt_where_its_checkpoint_is_waits_for_nothing(tmp_path: Pa
 async def test_an_attempt_elsewhere_fetches_its_checkpoint_once_it_is_committed(
     tmp_path: Path, is_remote: bool
 ) -> None:
-    async with kept_run(tmp_path, "a", "b", is_remote=is_remote) as run:
+    async with run_with_nodes(tmp_path, "a", "b", is_remote=is_remote) as run:
         starts, saved = starts_of(run), save(run, "a")
         assert starts.has_to_look(launch("b", checkpoint=saved), TRIAL)
         assert await starts.verify(launch("b", checkpoint=saved), TRIAL) == Verified()
@@ -120,7 +120,7 @@ async def test_a_node_that_is_lost_during_the_upload_costs_only_this_checkpoint(
 
 
 async def test_ranks_of_one_node_fetch_once(tmp_path: Path) -> None:
-    async with kept_run(tmp_path, "a", "b", "c") as run:
+    async with run_with_nodes(tmp_path, "a", "b", "c") as run:
         starts, saved = starts_of(run, has_ranks=True), save(run, "a")
         on = launch("c", "b", "b", "a", checkpoint=saved)  # the first place is the coordinator's
         assert await starts.verify(on, TRIAL) == Verified()
@@ -130,7 +130,7 @@ async def test_ranks_of_one_node_fetch_once(tmp_path: Path) -> None:
 
 
 async def test_a_copy_that_was_changed_on_its_node_is_fetched_again(tmp_path: Path) -> None:
-    async with kept_run(tmp_path, "a") as run:
+    async with run_with_nodes(tmp_path, "a") as run:
         starts, saved = starts_of(run), save(run, "a")
         await run.uploads.committed(TRIAL.spec, saved)
         starts.inherit([TRIAL], None)
@@ -157,7 +157,7 @@ async def test_a_checkpoint_that_was_not_uploaded_is_usable_on_its_node_only(
 
 
 async def test_a_node_that_does_not_see_the_storage_cannot_fetch(tmp_path: Path) -> None:
-    async with kept_run(tmp_path, "a") as run:
+    async with run_with_nodes(tmp_path, "a") as run:
         starts, saved = starts_of(run), save(run, "a")
         await run.join("b", storage=StoragePlace(MemoryStore()), timeout_s=0.05)
         with pytest.raises(CannotPrepare, match="cannot be read on b") as caught:
@@ -170,7 +170,7 @@ async def test_a_node_that_does_not_see_the_storage_cannot_fetch(tmp_path: Path)
 async def test_an_attempt_whose_node_leaves_while_it_is_prepared_has_lost_its_worker(
     tmp_path: Path,
 ) -> None:
-    async with kept_run(tmp_path, "a") as run:
+    async with run_with_nodes(tmp_path, "a") as run:
         starts, saved = starts_of(run), save(run, "a")
         run.uploads.node_joined("b")  # nothing is known of its storage yet
         preparing = asyncio.ensure_future(starts.verify(launch("b", checkpoint=saved), TRIAL))
@@ -197,14 +197,14 @@ async def test_a_clone_on_another_node_gets_its_copy_there(tmp_path: Path) -> No
 async def test_a_clone_of_a_checkpoint_that_is_nowhere_says_on_which_node(
     tmp_path: Path,
 ) -> None:
-    async with kept_run(tmp_path, "b") as run:
+    async with run_with_nodes(tmp_path, "b") as run:
         origin = Origin(trial_id="t0", checkpoint=record("z"))
         with pytest.raises(CannotClone, match=r"on node b: .*never committed"):
             await starts_of(run).adopt(origin, CLONE, launch("b"))
 
 
 async def test_a_clone_copies_nothing_from_behind_a_link(tmp_path: Path) -> None:
-    async with kept_run(tmp_path, "a") as run:
+    async with run_with_nodes(tmp_path, "a") as run:
         theirs = tmp_path / "theirs" / "checkpoint_000000"
         theirs.mkdir(parents=True)
         (theirs / "model").write_text("secret")
@@ -294,7 +294,7 @@ async def test_the_shares_of_several_nodes_become_one_checkpoint(tmp_path: Path)
 
 
 async def test_without_one_of_the_shares_there_is_no_checkpoint(tmp_path: Path) -> None:
-    async with kept_run(tmp_path, "a", "b") as run:
+    async with run_with_nodes(tmp_path, "a", "b") as run:
         run.trees.write("a", f"{FOLDER}/rank-0", "first")
         run.nodes["b"].is_cut = True
         run.uploads.note_shares("t0", 0, {"a": [], "b": []})
@@ -307,8 +307,8 @@ async def test_without_one_of_the_shares_there_is_no_checkpoint(tmp_path: Path) 
 
 
 async def test_shares_that_are_repeated_leave_the_whole_alone(tmp_path: Path) -> None:
-    """The keeper was replaced before its answer arrived."""
-    async with kept_run(tmp_path, "a", "b", is_remote=False) as run:
+    """The uploader was replaced before its answer arrived."""
+    async with run_with_nodes(tmp_path, "a", "b", is_remote=False) as run:
         run.trees.write("a", f"{FOLDER}/rank-0", "first")
         run.trees.write("b", f"{FOLDER}/rank-1", "second")
         run.trees.write("b", f"{FOLDER}/.holdfast-staged", "")
@@ -346,7 +346,7 @@ async def test_a_node_forgets_trials_that_have_ended_when_it_gets_another_one(
     tmp_path: Path,
 ) -> None:
     trials = {"t0": TRIAL, "t1": CLONE}
-    async with kept_run(tmp_path, "a") as run:
+    async with run_with_nodes(tmp_path, "a") as run:
         starts, saved = starts_of(run, trials=trials), save(run, "a")
         await starts.verify(launch("a"), TRIAL)
         run.trees.write("a", "trial/stdout", "output")

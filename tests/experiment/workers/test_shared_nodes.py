@@ -77,15 +77,6 @@ def test_who_waits_for_one_machine_does_not_keep_others_from_another() -> None:
     assert not second.shares.cancel(third)
 
 
-def test_agents_of_one_run_on_a_host_are_machines_of_their_own() -> None:
-    shared = SharedNodes()
-    run = RunNodeShares(shared)
-    assert not run.join("a", "host", [], {"CPU": 1.0})
-    assert not run.join("a-2", "host", [], {"CPU": 1.0})
-    other = RunNodeShares(shared)
-    assert other.join("a", "host", [], {"CPU": 1.0})
-
-
 def test_a_node_that_comes_back_is_the_same_machine() -> None:
     shared = SharedNodes()
     first = Run(shared, "a")
@@ -97,23 +88,6 @@ def test_a_node_that_comes_back_is_the_same_machine() -> None:
     assert second.shared_with == [True]
     second.held(("a", 0))
     assert gpus(first.held(("a-2", 0))) == [(1,)]
-
-
-def test_what_a_run_held_is_free_for_others_when_it_has_ended() -> None:
-    shared = SharedNodes()
-    first = Run(shared, "a")
-    first.shares.give_back(first.held(("a", 0)))
-    first.shares.close()
-    assert Run(shared, "a").shared_with == [False]
-
-
-def test_a_run_that_counts_more_cpus_on_a_machine_gets_them() -> None:
-    shared = SharedNodes()
-    Run(shared, "a")
-    second = Run(shared)
-    assert second.joins("a", cpus=4.0)
-    wanted = Allocation(amounts={}, places=(Place(node="a", amounts={"CPU": 4.0}),))
-    assert isinstance(second.shares.take(wanted, second.granted.append), Allocation)
 
 
 @pytest.mark.parametrize("is_first_there", [True, False])

@@ -15,8 +15,8 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from holdfast.runtime.engines.client_engine import DaskEngine
-from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.engine import Engine, EngineFailed
+from holdfast.runtime.engines.supplied import Times
 from tests.frameworks.dask.cluster import Cluster
 from tests.frameworks.without_holdfast import without_holdfast
 from tests.rig.nodes.engine_contract import (
@@ -53,7 +53,7 @@ class DaskRig:
             security=self._security,
             python=python,
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, rest_s=0.05),
+            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
             **more,  # type: ignore[arg-type]
         )
 

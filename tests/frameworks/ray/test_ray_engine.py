@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime.engines.client_engine import RayEngine
-from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.engine import Engine, EngineFailed
+from holdfast.runtime.engines.supplied import Times
 from tests.frameworks.ray.cluster import Cluster
 from tests.frameworks.without_holdfast import without_holdfast
 from tests.rig.nodes.engine_contract import (
@@ -50,7 +50,7 @@ class RayRig:
             environ=self._cluster.environ,
             python=python,
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, rest_s=0.05),
+            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
             **more,  # type: ignore[arg-type]
         )
 

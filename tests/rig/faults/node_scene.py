@@ -35,7 +35,7 @@ _OPTIONS: Final[dict[Workload, dict[str, Any]]] = {
     Workload.POPULATION: {"epochs": EPOCHS_OF_POPULATION, "epoch_s": 1.0},
 }
 # Beats of a campaign: the lease is shorter than a user's.
-_QUICK: Final = {"beat_s": 1.0, "lease_s": 3.0, "margin_s": 1.0}
+_QUICK: Final = {"heartbeat_s": 1.0, "lease_s": 3.0, "margin_s": 1.0}
 _LEASE_S: Final = 10.0
 _IMPATIENT: Final = "request_timeout=2&connect_timeout=2"
 # Failures of a trial: each node that is lost is one.

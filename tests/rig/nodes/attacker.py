@@ -47,11 +47,11 @@ def no_certificate(invited: Invited) -> None:
 
 def beats(invited: Invited) -> None:
     """Beats without a pause; no answer is read."""
-    _send(invited, encode(["beat", 5]) * _MESSAGES)
+    _send(invited, encode(["heartbeat", 5]) * _MESSAGES)
 
 
 def warnings(invited: Invited) -> None:
-    _send(invited, encode(["told", "mind the gap"]) * _MESSAGES)
+    _send(invited, encode(["warned", "mind the gap"]) * _MESSAGES)
 
 
 def strangers(invited: Invited) -> None:

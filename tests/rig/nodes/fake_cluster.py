@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.runtime.engines.agent_job import JOBS, AgentJob, Ending
+from holdfast.runtime.engines.agent_job import JOBS, Ending
 from holdfast.runtime.engines.client_side import Refusal, Tell
 from holdfast.runtime.engines.client_side import serve as serve_cluster
 from holdfast.runtime.transport import Channel
@@ -42,9 +42,7 @@ class FakeCluster:
         def began() -> None:
             loop.call_soon_threadsafe(self._tell, ["began", ticket])
 
-        return await asyncio.to_thread(
-            JOBS.run, ticket, lambda: AgentJob(secret, began, **self._agent)
-        )
+        return await asyncio.to_thread(JOBS.run, ticket, secret, began, self._agent)
 
     async def adopt(self, ticket: str, member: str) -> Ending:
         return "it ended with its client", True

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from holdfast.dataclass import dataclass
 from holdfast.runtime.connection import Link
-from holdfast.runtime.engines.engine import Engine, EngineHost, Invitation, NodeKind, Offer
+from holdfast.runtime.engines.engine import Engine, EngineHost, Invitation, NodeKind, Offer, Pipe
 from holdfast.runtime.fleet.facts import PROTOCOL, FleetSettings, NodeFacts, Shared
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.handshake import TlsCall, decode_invitation, python_version
@@ -22,12 +21,6 @@ from holdfast.runtime.wire import Message
 from holdfast.version import VERSION
 from tests.rig.free_tasks import free_tasks
 from tests.rig.workers.processes import PATIENCE_S, Heard, no_process_is_left
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    reads: int
-    writes: int
 
 
 class Agents:
@@ -111,7 +104,7 @@ class Agents:
         process.stdin.write(invitation.secret)
         process.stdin.flush()
         if process.stdout is not None:
-            ends = Ends(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+            ends = Pipe(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
             process.stdout.close()
             self._host.attach(ticket, ends)
         process.stdin.close()
@@ -143,8 +136,8 @@ class FleetLog:
     def no_node_left(self, why: str) -> None:
         self._add("none left", why)
 
-    def on_kept(self, name: str, message: Message) -> None:
-        self._add("kept", name, message)
+    def on_answer(self, name: str, message: Message) -> None:
+        self._add("answer", name, message)
 
     def waits(self, text: str) -> None:
         self._add("waits", text)
@@ -245,7 +238,6 @@ def hello(ticket: str, token: bytes, **other: object) -> dict[str, object]:
         "hostname": "played.example",
         "address": "127.0.0.1",
         "pid": 4711,
-        "boot": "",
         "resources": {"CPU": 1.0},
         "gpus": [],
         "disk_free_bytes": 1 << 30,

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.slurm.allocation import Allocation, SlurmAllocation, allocation_in
 from holdfast.runtime.engines.slurm.commands import SlurmTerms
 from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
+from holdfast.runtime.engines.supplied import Times
 from tests.rig import ROOT
 from tests.rig.bench import Bench
 from tests.rig.free_tasks import free_tasks
@@ -45,7 +45,7 @@ class LoginRig:
             ),
             tasks=free_tasks(),
             environ=self.slurm.environ_of_commands(),
-            times=SlurmTimes(look_s=0.1, answer_s=answer_s, rest_s=0.05),
+            times=SlurmTimes(poll_s=0.1, answer_s=answer_s, pause_s=0.05),
         )
 
 
@@ -74,8 +74,8 @@ class AllocationRig:
             python=python or PYTHON,
             environ=self.environ,
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, rest_s=0.05),
-            look_s=0.1,
+            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
+            poll_s=0.1,
             **more,
         )
 

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime.engines import bound
+from holdfast.runtime.engines.agent_process import bound
 
 READY_S = 60.0
 _STOP_S = 5.0
@@ -230,7 +230,7 @@ def served(
     Raises RuntimeError with the end of its log if it does not start.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", bound.MODULE, str(os.getpid()), *command],
+        bound(command),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,

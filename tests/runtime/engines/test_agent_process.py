@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.runtime.engines import command_engine, started
-from holdfast.runtime.engines.command_engine import AgentPipe, AgentProcess, Job, LastLines
+from holdfast.runtime.engines import agent_process, started
+from holdfast.runtime.engines.agent_process import AgentProcess, Job, LastLines
+from holdfast.runtime.engines.engine import Pipe
 from tests.rig.workers.processes import PATIENCE_S, count_fds, no_process_is_left
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -27,10 +28,10 @@ class Run:
         invitation: bytes = b"come\n",
         *,
         over_pipe: bool = False,
-        is_elsewhere: bool = False,
+        dies_with_parent: bool = False,
     ) -> None:
         self._over: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
-        self.pipe: AgentPipe | None = None
+        self.pipe: Pipe | None = None
         self.has_started = False
         job = Job(
             where="node1",
@@ -38,11 +39,11 @@ class Run:
             environ=os.environ,
             over_pipe=over_pipe,
             answer_s=PATIENCE_S,
-            is_elsewhere=is_elsewhere,
+            dies_with_parent=dies_with_parent,
         )
         self.process = AgentProcess(job, invitation, self._on_started, self._on_ended)
 
-    def _on_started(self, pipe: AgentPipe | None) -> None:
+    def _on_started(self, pipe: Pipe | None) -> None:
         self.pipe, self.has_started = pipe, True
 
     def _on_ended(self, cause: str, worked: bool) -> None:
@@ -78,7 +79,7 @@ async def test_an_agent_that_exits_soon_with_an_error_has_not_worked() -> None:
 async def test_an_agent_that_tried_for_long_to_reach_its_host_has_not_worked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(command_engine, "_SOON_S", 0.0)
+    monkeypatch.setattr(agent_process, "_SOON_S", 0.0)
     assert (await Run([*PYTHON, f"{SAY} sys.stdin.readline(); sys.exit(1)"]).end())[1]
     exits = f"{SAY} sys.stdin.readline(); sys.exit({started.UNREACHED})"
     assert not (await Run([*PYTHON, exits]).end())[1]
@@ -128,7 +129,7 @@ async def test_a_command_that_cannot_run_leaves_nothing_open() -> None:
 async def test_a_command_that_leads_elsewhere_dies_with_this_process() -> None:
     """The guard replaces itself by the command, which keeps the signal."""
     ask = "import ctypes; n = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(n))"
-    run = Run([*PYTHON, f"{ask}; print('signal', n.value)"], is_elsewhere=True)
+    run = Run([*PYTHON, f"{ask}; print('signal', n.value)"], dies_with_parent=True)
     assert (await run.end())[0].endswith("signal 9")
 
 

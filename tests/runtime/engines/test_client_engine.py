@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient, agent_options
-from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.engine import EngineFailed, Invitation
+from holdfast.runtime.engines.supplied import Times
 from tests.rig.nodes.engine_contract import (
     CLOSE_S,
     EngineContract,
@@ -40,7 +40,7 @@ class ClientRig:
         entry: str = "tests.rig.nodes.fake_cluster:serve",
         **options: object,
     ) -> ClientEngine:
-        times = Times(answer_s=answer_s, end_s=end_s, rest_s=0.05)
+        times = Times(answer_s=answer_s, end_s=end_s, pause_s=0.05)
         agent = agent_options(python, AGENT, {"CUDA_VISIBLE_DEVICES": "7"}, times)
         client = ClusterClient(
             kind="fake",

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.engines.command_engine import LocalEngine, Times
+from holdfast.runtime.engines.command_engine import LocalEngine
 from holdfast.runtime.engines.engine import Engine
+from holdfast.runtime.engines.supplied import Times
 from tests.rig import ROOT
 from tests.rig.nodes.engine_contract import (
     CLOSE_S,
@@ -39,7 +40,7 @@ class LocalRig:
             over_pipe=self._over_pipe,
             python=python,
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, rest_s=0.05),
+            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
             **self._more,  # type: ignore[arg-type]
         )
 

@@ -7,15 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
 
-from holdfast.runtime.engines.command_engine import Times
 from holdfast.runtime.engines.engine import Engine, EngineFailed
 from holdfast.runtime.engines.ssh import SSHEngine, parsed, remote_command
+from holdfast.runtime.engines.supplied import Times
 from tests.rig import ROOT
 from tests.rig.nodes.engine_contract import CLOSE_S, EngineContract, refusal, running
 from tests.rig.nodes.engine_host import AGENT, fake_host
@@ -48,7 +46,7 @@ class SSHRig:
             python=python or PYTHON,
             ssh=[*self.machines.ssh, *ssh],
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, rest_s=0.05),
+            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
         )
 
 
@@ -261,36 +259,6 @@ async def test_a_host_that_is_cut_off_is_lost_and_used_again(rig: SSHRig, how: s
     if how != "power_off":
         # Its sshd never heard of the end of the connection: here nothing beats over it.
         os.kill(link.facts["pid"], signal.SIGKILL)
-
-
-def _another_python() -> str:
-    """The path of a Python of another version, or ""."""
-    besides = Path(sys.base_prefix).parent.glob("3.1[1-9]*/bin/python3")  # pyenv
-    for name in (*(f"python3.{minor}" for minor in range(11, 15)), *map(str, sorted(besides))):
-        command = [name, "-c", "import sys; print(sys.executable, sys.version_info[1])"]
-        with suppress(OSError, subprocess.CalledProcessError):
-            path, minor = subprocess.check_output(
-                command, text=True, timeout=30, stderr=subprocess.DEVNULL
-            ).split()
-            if int(minor) != sys.version_info[1]:
-                return path
-    return ""
-
-
-@pytest.mark.process
-@pytest.mark.server
-async def test_a_host_may_have_another_python(rig: SSHRig) -> None:
-    """The engine starts it; the controller refuses it by name."""
-    python = _another_python()
-    if not python:
-        pytest.skip("this machine has no second Python")
-    engine = rig.engine(
-        hosts=["node1"], python=["env", f"PYTHONPATH={ROOT}:{ROOT / 'src'}", python]
-    )
-    async with running(rig, engine) as host:
-        engine.want("ssh", 1)
-        (link,) = await host.agents(1)
-        assert link.facts["version"] != list(sys.version_info[:2])
 
 
 @pytest.mark.process

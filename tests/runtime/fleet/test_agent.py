@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -22,7 +21,7 @@ from holdfast.runtime.engines.started import UNHEARD, UNREACHED
 from holdfast.runtime.fleet.facts import NODE_DIR, FleetSettings, Shared
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.handshake import decode_invitation, encode_invitation
-from tests.rig.nodes.fleets import Agents, Cable, FleetLog, Invitations, open_fleet
+from tests.rig.nodes.fleets import Agents, Cable, FleetLog, open_fleet
 from tests.rig.workers.launcher_contract import OBEYING, ask, start
 from tests.rig.workers.processes import Heard, wait_for_end
 
@@ -38,11 +37,6 @@ async def one_node(
     async with open_fleet(Agents(environ, **options), settings) as opened:
         await opened[0].open(OBEYING, b"shared")
         yield opened
-
-
-def started(place: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "holdfast.agent", place]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
 
 def inside(folder: Path) -> list[Path]:
@@ -93,48 +87,6 @@ async def test_an_agent_without_its_controller_ends_its_workers_and_itself(
         assert inside(tmp_path) == []
 
 
-CONTROLLER = """
-import asyncio, os, sys, uvloop
-from holdfast.runtime.fleet.fleet import Fleet
-from tests.rig.nodes.fleets import Agents, FleetLog
-from tests.rig.free_tasks import free_tasks
-from tests.rig.workers.processes import Heard
-
-async def main():
-    engine = Agents(os.environ, over_pipe=sys.argv[1] == "pipe")
-    fleet = Fleet(engine, FleetLog(), tasks=free_tasks())
-    await fleet.open("tests.rig.workers.worker_entry:OBEYING", b"")
-    heard = Heard()
-    worker = fleet.launch("w", heard)
-    worker.send(["tell"])
-    facts = (await heard.message())[1]
-    worker.send(["bear"])
-    print(engine.agent.pid, facts["parent"], facts["pid"], (await heard.message())[1], flush=True)
-    worker.send(["hang"])
-    await asyncio.Event().wait()
-
-asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main())
-"""
-
-
-@pytest.mark.parametrize("way", ["tls", "pipe"])
-def test_nothing_outlives_a_controller_that_is_killed(tmp_path: Path, way: str) -> None:
-    controller = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, way],
-        stdout=subprocess.PIPE,
-        env={**os.environ, SCRATCH_ROOT: str(tmp_path)},
-        text=True,
-    )
-    assert controller.stdout is not None
-    pids = [int(pid) for pid in controller.stdout.readline().split()]
-    controller.kill()
-    assert len(pids) == 4
-    for pid in pids:
-        wait_for_end(pid)
-    controller.communicate()
-    assert inside(tmp_path) == []
-
-
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 async def test_an_agent_that_is_to_end_says_so_and_works_on(tmp_path: Path, signum: int) -> None:
     async with one_node(tmp_path, environ={LEAVES_IN_S: "12.5"}) as (fleet, log, engine):
@@ -153,7 +105,7 @@ async def test_an_agent_that_is_to_end_says_so_and_works_on(tmp_path: Path, sign
 
 
 async def test_a_node_that_is_silent_is_lost_and_ends_when_it_wakes_up(tmp_path: Path) -> None:
-    times = FleetSettings(beat_s=0.1, lease_s=1.0, margin_s=0.2, cause_s=0.01, grace_s=2.0)
+    times = FleetSettings(heartbeat_s=0.1, lease_s=1.0, margin_s=0.2, cause_s=0.01, grace_s=2.0)
     async with one_node(tmp_path, times) as (fleet, log, engine):
         _, heard, facts = await worker_of(fleet)
         engine.agent.send_signal(signal.SIGSTOP)
@@ -177,7 +129,7 @@ async def test_both_sides_of_a_cut_network_give_up_and_the_agent_first(tmp_path:
         cable.target = (invited.address, invited.port)
         return replace(invitation, secret=encode_invitation(replace(invited, port=port)))
 
-    times = FleetSettings(beat_s=0.1, lease_s=1.3, margin_s=2.0, cause_s=0.01, grace_s=2.0)
+    times = FleetSettings(heartbeat_s=0.1, lease_s=1.3, margin_s=2.0, cause_s=0.01, grace_s=2.0)
     async with one_node(tmp_path, times, change=detour) as (fleet, log, engine):
         _, heard, facts = await worker_of(fleet)
         cable.cut()
@@ -244,19 +196,6 @@ async def test_what_is_printed_on_a_node_does_not_mix_with_frames(
     assert "from a program" in printed
 
 
-async def test_variables_and_folders_of_the_controller_reach_the_workers(tmp_path: Path) -> None:
-    library = tmp_path / "library"
-    library.mkdir()
-    (library / "of_the_user.py").write_text("def answer():\n    return 42\n")
-    environ = {**os.environ, SCRATCH_ROOT: str(tmp_path)}
-    shared = Shared(env_vars={"OF_THE_USER": "1"}, import_folders=[str(library), "/nowhere"])
-    async with open_fleet(Agents(environ), shared=shared) as (fleet, _, _):
-        await fleet.open(OBEYING, b"")
-        worker, heard, facts = await worker_of(fleet)
-        assert facts["environ"]["OF_THE_USER"] == "1"
-        assert await ask(worker, heard, "call", "of_the_user:answer") == 42
-
-
 async def test_a_stopped_worker_is_continued_and_the_controller_is_told(tmp_path: Path) -> None:
     environ = {**os.environ, SCRATCH_ROOT: str(tmp_path)}
     shared = Shared(stopped_deadline_s=0.2)
@@ -283,15 +222,3 @@ def test_an_agent_without_an_invitation_says_so(stdin: bytes, told: str, status:
     assert done.returncode == status
     assert told in done.stderr.decode()
     assert done.stdout == b""
-
-
-async def test_an_agent_takes_its_invitation_from_a_file(tmp_path: Path) -> None:
-    async with open_fleet(Invitations()) as (fleet, _, engine):
-        opening = asyncio.ensure_future(fleet.open(OBEYING, b""))
-        await asyncio.sleep(0)
-        file = tmp_path / "invitation"
-        file.write_bytes(engine.invitations[0].secret)
-        agent = started(str(file))
-        assert await opening == ""
-        await fleet.close()
-        assert agent.wait(30) == 0

@@ -81,18 +81,6 @@ async def test_garbage_reaches_nothing_and_is_mentioned_once(data: bytes) -> Non
         await still_admits(played)
 
 
-async def test_a_peer_without_a_certificate_reaches_nothing() -> None:
-    async with door() as played:
-        _, log, engine = played
-        invited = decode_invitation(engine.invitations[0].secret)
-        assert invited.credentials is not None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(cadata=invited.credentials.authority.decode())
-        await greets_in_vain(engine, context)
-        assert "CERTIFICATE" in log.told[0]
-        await still_admits(played)
-
-
 async def test_a_peer_of_another_authority_reaches_nothing() -> None:
     async with door() as played:
         _, log, engine = played

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.runtime.engines.command_engine import Job, LocalEngine, Times
+from holdfast.runtime.engines.agent_process import Job
+from holdfast.runtime.engines.command_engine import LocalEngine
+from holdfast.runtime.engines.supplied import Times
 from holdfast.runtime.errors import NoNodes
 from holdfast.runtime.fleet.facts import FleetSettings, host_name
 from holdfast.runtime.fleet.fleet import Fleet
@@ -75,12 +77,12 @@ class CountedEngine(LocalEngine):
     """Two agents, which are replaced without a rest; counts those that were started."""
 
     def __init__(self) -> None:
-        super().__init__(agents=2, over_pipe=True, times=Times(end_s=0.5, rest_s=0.0))
+        super().__init__(agents=2, over_pipe=True, times=Times(end_s=0.5, pause_s=0.0))
         self.started = 0
 
-    def job_at(self, seat: str) -> Job:
+    def job_at(self, place: str) -> Job:
         self.started += 1
-        return super().job_at(seat)
+        return super().job_at(place)
 
 
 async def test_no_agent_is_replaced_while_others_are_still_ending() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.fleet.scratch import ForeignFolder, keep, scratch_folder
+from holdfast.runtime.fleet.scratch import keep, scratch_folder
+from holdfast.runtime.objects import ForeignFolder
 
 
 def test_what_is_kept_stays_when_the_agent_and_the_next_one_have_ended(tmp_path: Path) -> None:

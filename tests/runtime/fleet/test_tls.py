@@ -31,27 +31,6 @@ def exchange(one: TlsCodec, other: TlsCodec) -> tuple[bytes, bytes]:
         got_one += one.receive(back) if back else b""
 
 
-def test_what_is_sent_before_the_handshake_arrives_after_it() -> None:
-    authority = Authority()
-    ours, theirs = controller(authority), agent(authority)
-    theirs.send(b"hello ")
-    theirs.send(b"there")
-    assert ours.peer == ""
-    assert exchange(ours, theirs) == (b"hello there", b"")
-    ours.send(b"welcome")
-    assert exchange(ours, theirs) == (b"", b"welcome")
-    assert ours.peer == "agent-1"
-    assert not ours.has_more
-
-
-def test_large_data_arrives_whole() -> None:
-    authority = Authority()
-    ours, theirs = controller(authority), agent(authority)
-    large = bytes(range(256)) * 20_000
-    ours.send(large)
-    assert exchange(ours, theirs) == (b"", large)
-
-
 def stranger(_: Authority) -> TlsCodec:
     return agent(Authority())
 
@@ -94,8 +73,3 @@ def test_an_agent_takes_no_agent_for_the_controller() -> None:
     context = tls_context(authority.agent("agent-2"), is_server=True)
     with pytest.raises(WireError, match="TLS"):
         exchange(TlsCodec(context, is_server=True), agent(authority))
-
-
-def test_garbage_is_no_handshake() -> None:
-    with pytest.raises(WireError, match="TLS"):
-        controller(Authority()).receive(b"GET / HTTP/1.1\r\n\r\n")

@@ -95,8 +95,8 @@ def test_the_packed_files_of_a_killed_process_are_swept_too(
 ) -> None:
     source = (
         "import os, signal\n"
-        "from holdfast.runtime.objects import TemporaryFolder\n"
-        "folder = TemporaryFolder()\n"
+        "from holdfast.runtime.objects import temporary_folder\n"
+        "folder = temporary_folder()\n"
         "open(os.path.join(folder.path, 'modules.tar.gz'), 'w').close()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -105,7 +105,7 @@ def test_the_packed_files_of_a_killed_process_are_swept_too(
         [sys.executable, "-c", source], env={**os.environ, "TMPDIR": str(disk)}, check=False
     )
     assert files(disk) == ["modules.tar.gz"]
-    mine = objects.TemporaryFolder()
+    mine = objects.temporary_folder()
     objects.remove_abandoned(environ)
     assert files(disk) == []
     assert Path(mine.path).is_dir()
@@ -137,44 +137,11 @@ def test_a_folder_that_others_can_write_to_is_refused(environ: dict[str, str]) -
     assert (base / "1-theirs").exists()
 
 
-def test_memory_is_taken_first(memory: Path) -> None:
-    own = objects.ObjectFolder({})
-    assert own.put("object", VALUE).startswith(str(memory))
-    own.close()
-
-
 def test_where_memory_would_run_short_the_disk_is_taken(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     little = SimpleNamespace(available=2 * VALUE.file_bytes - 1)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: little)
-    own = objects.ObjectFolder({})
-    assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
-    own.close()
-
-
-def test_what_a_container_may_use_counts_as_memory(
-    memory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(objects, "_CGROUP", tmp_path)
-    (tmp_path / "memory.max").write_text("100000\n")
-    (tmp_path / "memory.current").write_text("99000\n")
-    own = objects.ObjectFolder({})
-    assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
-    own.close()
-
-
-def test_a_place_that_turns_out_to_be_full_is_skipped(
-    memory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = objects.write
-
-    def write(path: str, value: objects.Pickled) -> None:
-        if path.startswith(str(memory)):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(path, value)
-
-    monkeypatch.setattr(objects, "write", write)
     own = objects.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()

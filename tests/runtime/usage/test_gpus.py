@@ -121,7 +121,7 @@ def test_rates_that_were_seen_do_not_count_again(library: str) -> None:
 
 @pytest.mark.process
 def test_a_sample_has_the_gpus_of_a_worker(library: str) -> None:
-    seen = Sampler(Nvml(library), knows_pids=True).look({"w": [os.getpid(), ["0"]]})["w"]
+    seen = Sampler(Nvml(library), knows_pids=True).sample({"w": [os.getpid(), ["0"]]})["w"]
     assert seen.gpu_memory_bytes == 2 * GB
     assert seen.gpu_utilisation == pytest.approx(0.6)
 

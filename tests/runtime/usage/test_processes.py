@@ -48,7 +48,7 @@ def family() -> Iterator[int]:
 
 
 def test_memory_that_forks_share_counts_once_and_all_descendants_are_found(family: int) -> None:
-    seen = Sampler(None, knows_pids=True).look({"w": [family, []]})["w"]
+    seen = Sampler(None, knows_pids=True).sample({"w": [family, []]})["w"]
     tree = trees([family], table())[family]
     assert len(tree) == 4
     assert 64 * MB < seen.memory_bytes < 100 * MB
@@ -60,7 +60,7 @@ def test_memory_that_forks_share_counts_once_and_all_descendants_are_found(famil
 def test_a_worker_that_has_ended_is_left_out() -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", ""]) as ended:
         ended.wait()
-        assert Sampler(None, knows_pids=True).look({"w": [ended.pid, []]}) == {}
+        assert Sampler(None, knows_pids=True).sample({"w": [ended.pid, []]}) == {}
 
 
 def test_the_memory_of_a_large_process_is_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,20 +74,6 @@ class TestKernel:
         assert status == -signal.SIGKILL
         assert await ends(worker, heard, "exit", 3) == "exited with status 3"
 
-    async def test_the_next_run_removes_the_groups_of_a_parent_that_was_killed(
-        self, launcher: LocalLauncher
-    ) -> None:
-        await launcher.open(OBEYING, b"")
-        heard = Heard()
-        worker = launcher.launch("w", heard, grant=Grant(memory_bytes=64 * MB))
-        await ask(worker, heard, "echo", 1)
-        pids = worker.pid, *(parent.pid for parent in launcher.parents())
-        os.kill(pids[-1], signal.SIGKILL)
-        await heard.exit()
-        for pid in pids:
-            wait_for_end(pid)
-        assert left(pids[-1]) == []
-
 
 SCRIPT = """
 import os, signal, sys

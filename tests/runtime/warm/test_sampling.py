@@ -47,14 +47,6 @@ async def test_a_worker_too_short_for_a_sample_has_its_cpu_time_and_its_own_memo
     assert used_by(idle_heard).memory_bytes < 20 * MB
 
 
-async def test_a_worker_that_is_killed_has_used_what_it_has_used(launcher: LocalLauncher) -> None:
-    await launcher.open(OBEYING, b"")
-    worker, heard = start(launcher)
-    await ask(worker, heard, "call", BURN, 0.2)
-    await ends(worker, heard, "die of", int(signal.SIGKILL))
-    assert used_by(heard).cpu_s >= 0.2
-
-
 @samples
 async def test_a_worker_is_sampled_while_it_runs_and_its_end_has_no_less(
     launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch

@@ -38,10 +38,6 @@ def bring(*names):
     for name in names:
         importlib.import_module(name)
 
-def bring_with(key, value, *names):
-    os.environ[key] = value
-    bring(*names)
-
 def has(*names):
     return [name for name in names if name in sys.modules]
 
@@ -141,23 +137,41 @@ async def test_the_next_worker_finds_the_environment_of_the_first(
     assert told["frozen"] > facts["frozen"]
 
 
-async def test_users_modules_are_not_learned_and_not_imported_on_request(
-    launcher: LocalLauncher, kelp: None, tmp_path: Path
-) -> None:
-    (tmp_path / "users" / "loud.py").write_text("import kelp")
-    await launcher.open(OBEYING, b"")
-    assert await learned_by(launcher, "mine:bring", "loud") == ["kelp", "kelp.blade"]
-    launcher.learn(["loud", "kelp", "not.there"], TOOK_S)
-    assert await loaded_in_the_next(launcher, "loud", "kelp", "not") == ["kelp"]
+LEARNED = {
+    "not the user's modules": ("import kelp", "", ["kelp"]),
+    "not after a change of the environment": (
+        "",
+        "import os\n    os.environ['A'] = 'b'\n    import kelp",
+        [],
+    ),
+    "what was imported before it": (
+        "import kelp, os",
+        "os.environ['A'] = 'b'\n    import reef",
+        ["kelp"],
+    ),
+    "not after a change by a library that is called": (
+        "import dot",
+        "dot.load()\n    import kelp",
+        ["dot"],
+    ),
+    "not where names may mean other modules": (
+        "import sys",
+        "sys.path.insert(0, '/elsewhere')\n    import kelp",
+        [],
+    ),
+}
 
 
-async def test_what_is_imported_after_user_code_changed_the_environment_is_not_learned(
-    launcher: LocalLauncher, installed: Write
+@pytest.mark.parametrize("case", LEARNED)
+async def test_what_is_learned_of_a_trial(
+    launcher: LocalLauncher, installed: Write, tmp_path: Path, case: str
 ) -> None:
-    installed(kelp="import backend", backend="import os\nname = os.environ.get('BACKEND')")
+    top, body, learned = LEARNED[case]
+    installed(kelp="", reef="", dot="import os\ndef load():\n    os.environ['HOME_OF'] = '/data'")
+    code = f"{top}\ndef go():\n    {body or 'pass'}"
+    (tmp_path / "users" / "trial.py").write_text(code)
     await launcher.open(OBEYING, b"")
-    names = await learned_by(launcher, "mine:bring_with", "BACKEND", "sand", "kelp")
-    assert names == []
+    assert await learned_by(launcher, "trial:go") == learned
 
 
 async def test_what_a_module_sets_when_it_is_imported_is_not_such_a_change(
@@ -170,35 +184,6 @@ async def test_what_a_module_sets_when_it_is_imported_is_not_such_a_change(
     launcher.learn(names, TOOK_S)
     worker, heard = start(launcher)
     assert (await ask(worker, heard, "tell"))["environ"]["REEF"] == "1"
-
-
-async def test_what_was_imported_before_the_change_is_learned(
-    launcher: LocalLauncher, installed: Write, tmp_path: Path
-) -> None:
-    installed(kelp="", reef="")
-    code = "import kelp, os\ndef go():\n    os.environ['A'] = 'b'\n    import reef"
-    (tmp_path / "users" / "changing.py").write_text(code)
-    await launcher.open(OBEYING, b"")
-    assert await learned_by(launcher, "changing:go") == ["kelp"]
-
-
-async def test_a_library_that_changes_the_environment_when_it_is_called_counts_as_user_code(
-    launcher: LocalLauncher, installed: Write, tmp_path: Path
-) -> None:
-    installed(kelp="", dot="import os\ndef load():\n    os.environ['HOME_OF_KELP'] = '/data'")
-    code = "import dot\ndef go():\n    dot.load()\n    import kelp"
-    (tmp_path / "users" / "loading.py").write_text(code)
-    await launcher.open(OBEYING, b"")
-    assert await learned_by(launcher, "loading:go") == ["dot"]
-
-
-async def test_nothing_is_learned_where_names_may_mean_other_modules(
-    launcher: LocalLauncher, kelp: None, tmp_path: Path
-) -> None:
-    code = "import sys\ndef go():\n    sys.path.insert(0, '/elsewhere')\n    import kelp"
-    (tmp_path / "users" / "pathfinder.py").write_text(code)
-    await launcher.open(OBEYING, b"")
-    assert await learned_by(launcher, "pathfinder:go") == []
 
 
 async def test_what_a_module_does_at_the_end_each_worker_does(
@@ -307,16 +292,6 @@ async def test_so_is_one_that_imports_it(launcher: LocalLauncher, installed: Wri
     assert await loaded_in_the_next(launcher, "sand", "reef", "kelp", "harmful") == ["sand"]
 
 
-async def test_an_import_that_hangs_holds_up_no_one_for_long(
-    launcher: LocalLauncher, installed: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(succession, "WAIT_S", (0.05, 0.05))
-    installed(hanging="import signal\nwhile True: signal.pause()")
-    await launcher.open(OBEYING, b"")
-    launcher.learn(["hanging"], 10.0)
-    assert await loaded_in_the_next(launcher, "hanging") == []
-
-
 async def test_an_import_that_hangs_is_given_up(
     launcher: LocalLauncher, installed: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,17 +328,6 @@ async def test_workers_that_wait_outlive_the_warm_parent(
     assert await ask(worker, heard, "echo", "alive") == "alive"
 
 
-async def test_a_worker_that_waits_hears_a_signal(
-    launcher: LocalLauncher, installed: Write
-) -> None:
-    installed(hanging="import signal\nwhile True: signal.pause()")
-    await launcher.open(OBEYING, b"")
-    launcher.learn(["hanging"], 10.0)
-    worker, heard = start(launcher)
-    worker.signal(signal.SIGKILL)
-    assert "signal 9" in await heard.exit()
-
-
 async def test_closing_waits_for_no_import(launcher: LocalLauncher, installed: Write) -> None:
     installed(hanging="import signal\nsignal.signal(15, lambda *_: 0)\nwhile True: signal.pause()")
     await launcher.open(OBEYING, b"")
@@ -372,10 +336,3 @@ async def test_closing_waits_for_no_import(launcher: LocalLauncher, installed: W
     async with asyncio.timeout(20):
         await launcher.close()
     assert heard.has_exited
-
-
-async def test_spawned_workers_teach_nothing(launcher: LocalLauncher, kelp: None) -> None:
-    await launcher.open("tests.rig.workers.worker_entry:THREADED", b"")
-    assert await learned_by(launcher, "mine:bring", "kelp") == []
-    launcher.learn(["kelp"], TOOK_S)
-    assert await loaded_in_the_next(launcher, "kelp") == []

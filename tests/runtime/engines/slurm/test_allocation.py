@@ -24,9 +24,10 @@ from tests.rig.workers.processes import no_process_is_left, wait_for_end
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 
 
-def test_the_environment_of_a_job_names_its_nodes() -> None:
-    environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]"}
-    assert allocation_in(environ) == Allocation(job="7", nodes=["n1", "n2"])
+def test_the_environment_of_a_job_names_its_nodes(slurm: SlurmCluster) -> None:
+    environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[08-10],gpu-a"}
+    found = allocation_in({**slurm.environ_of_commands(), **environ})
+    assert found == Allocation(job="7", nodes=["n08", "n09", "n10", "gpu-a"])
     assert allocation_in({}) is None
 
 
@@ -35,12 +36,13 @@ def test_the_environment_of_a_job_names_its_nodes() -> None:
     [
         {"SLURM_JOB_ID": "7"},
         {"SLURM_JOB_ID": "x", "SLURM_JOB_NODELIST": "n1"},
-        {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1"},
     ],
 )
-def test_an_environment_that_names_none_is_an_error(environ: dict[str, str]) -> None:
+def test_an_environment_that_names_none_is_an_error(
+    slurm: SlurmCluster, environ: dict[str, str]
+) -> None:
     with pytest.raises(EngineFailed, match="SLURM_JOB_NODELIST"):
-        allocation_in(environ)
+        allocation_in({**slurm.environ_of_commands(), **environ})
 
 
 # Without `--no-kill`, the loss of one node ends a job.
@@ -109,7 +111,10 @@ async def test_the_end_of_the_job_is_the_end_of_all_nodes(rig: AllocationRig) ->
 
 
 async def test_a_job_that_has_ended_is_an_error(rig: AllocationRig) -> None:
-    rig.slurm.run("scancel", rig.allocation.job)
+    job = rig.allocation.job
+    rig.slurm.run("scancel", job)
+    running = ("squeue", "--noheader", "--states=RUNNING", f"--jobs={job}")
+    await asyncio.to_thread(wait_until, lambda: not rig.slurm.run(*running))
     async with fake_host(rig.address) as host:
         with pytest.raises(EngineFailed, match=r"allocation \d+ was cancelled"):
             await rig.engine().open(host)

@@ -49,15 +49,15 @@ class Login:
         self.engines: list[SlurmLogin] = []
         self._met: set[str] = set()
 
-    async def open(self, look_s: float = 0.1, **given: Any) -> SlurmLogin:
-        engine = self.engine(look_s=look_s, **given)
+    async def open(self, poll_s: float = 0.1, **given: Any) -> SlurmLogin:
+        engine = self.engine(poll_s=poll_s, **given)
         await engine.open(self.host)
         return engine
 
     def engine(
         self,
         *,
-        look_s: float = 0.1,
+        poll_s: float = 0.1,
         environ: dict[str, str] | None = None,
         deadlines: Deadlines | None = None,
         **given: Any,
@@ -73,7 +73,7 @@ class Login:
             SlurmTerms(**{**defaults, **given}),
             tasks=free_tasks(),
             environ={**self.slurm.environ_of_commands(), **(environ or {})},
-            times=SlurmTimes(look_s=look_s, deadlines=deadlines or Deadlines(), rest_s=0.01),
+            times=SlurmTimes(poll_s=poll_s, deadlines=deadlines or Deadlines(), pause_s=0.01),
         )
         self.engines.append(engine)
         return engine
@@ -150,26 +150,6 @@ async def login(slurm: SlurmCluster, tmp_path: Path) -> AsyncIterator[Login]:
 
 
 @pytest.mark.nightly
-async def test_each_node_gets_a_job_with_an_agent(login: Login) -> None:
-    engine = await login.open(cpus=None)
-    engine.want(KIND, 4)
-    agents = await login.agents(4)
-    assert {(one.node, one.cpus) for one in agents} == {
-        ("n1", 8), ("n2", 4), ("n3", 4), ("n4", 4)
-    }  # fmt: skip
-    assert {one.link.facts["leaves_in_s"] for one in agents} == {str(KILL_WAIT_S)}
-    assert {one.ticket for one in agents} == login.host.invited.keys()
-    # Only the user may look into the folder, and the invitations are gone.
-    (folder,) = login.folder.iterdir()
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert [*folder.glob("*.invitation")] == []
-    await login.close(engine)
-    assert login.host.causes.keys() == login.host.invited.keys()
-    assert all("ended by holdfast: the run ended" in end for end in login.host.causes.values())
-    assert login.host.refusal == ""
-
-
-@pytest.mark.nightly
 async def test_a_queue_is_shown_with_slurms_reason(login: Login) -> None:
     engine = await login.open(cpus=None, nodes=6)
     engine.want(KIND, 6)
@@ -184,22 +164,6 @@ async def test_a_queue_is_shown_with_slurms_reason(login: Login) -> None:
     ends = [await login.end_of(ticket) for ticket in waiting]
     assert all("it is not needed any more" in end for end in ends)
     assert len(login.queue()) == 4
-
-
-@pytest.mark.nightly
-async def test_a_node_that_is_given_back_is_not_replaced(login: Login) -> None:
-    engine = await login.open()
-    engine.want(KIND, 2)
-    first, second = await login.agents(2)
-    engine.want(KIND, 1)
-    engine.give_back(first.ticket)
-    first.link.close()
-    await login.end_of(first.ticket)
-    assert login.host.causes.keys() == {first.ticket}
-    engine.want(KIND, 2)
-    (third,) = await login.agents(1)
-    assert third.ticket == list(login.host.invited)[2]
-    second.link.order("exit", 0, "oh", "no")
 
 
 async def test_a_cancelled_job_is_named_and_replaced(login: Login) -> None:
@@ -238,7 +202,7 @@ async def test_the_host_gets_the_cause_of_a_loss_when_it_asks(
     login: Login, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login_module, "_ASKED_S", 2 * PATIENCE_S)
-    engine = await login.open(look_s=10 * PATIENCE_S)
+    engine = await login.open(poll_s=10 * PATIENCE_S)
     engine.want(KIND, 1)
     (agent,) = await login.agents(1)
     await login.waits_for()
@@ -283,10 +247,11 @@ async def test_a_folder_that_cannot_be_written_is_an_error(login: Login, tmp_pat
     assert f"Slurm: cannot write to {tmp_path}/file/holdfast-" in await login.host.refusal_of()
 
 
-async def test_no_secret_can_be_seen(login: Login) -> None:
+async def test_no_secret_can_be_seen_and_a_kill_ends_what_waits(login: Login) -> None:
     engine = await login.open(cpus=None, nodes=5)
     engine.want(KIND, 5)
     agents = await login.agents(4)
+    assert {one.link.facts["leaves_in_s"] for one in agents} == {str(KILL_WAIT_S)}
     await login.waits_for("1 of 5")
     jobs = login.slurm.run("scontrol", "show", "job")
     script = login.slurm.run("scontrol", "write", "batch_script", login.job_of(agents[0]), "-")
@@ -297,28 +262,10 @@ async def test_no_secret_can_be_seen(login: Login) -> None:
     (folder,) = login.folder.iterdir()
     (waiting,) = folder.glob("*.invitation")
     assert list(secrets)[-1] in waiting.read_text()
-    assert waiting.stat().st_mode & 0o777 == 0o600
-
-
-async def test_kill_ends_what_has_no_agent_yet(login: Login) -> None:
-    engine = await login.open(cpus=None, nodes=5)
-    engine.want(KIND, 5)
-    agents = await login.agents(4)
-    await login.waits_for("1 of 5")
+    assert (folder.stat().st_mode & 0o777, waiting.stat().st_mode & 0o777) == (0o700, 0o600)
+    # A kill also ends the job that has no agent yet.
     engine.kill()
-    for agent in agents:
-        agent.link.close()
-    await login.is_empty()
-
-
-@pytest.mark.nightly
-async def test_what_does_not_end_in_time_is_named(login: Login) -> None:
-    engine = await login.open(nodes=1)
-    engine.want(KIND, 1)
-    (agent,) = await login.agents(1)
-    job = login.job_of(agent)
-    assert await engine.close(0.01) == f"Slurm jobs may still run; end them with `scancel {job}`"
-    agent.link.close()
+    login.hang_up()
     await login.is_empty()
 
 
@@ -348,7 +295,7 @@ async def test_a_controller_that_is_not_there_is_an_error(login: Login, tmp_path
 async def test_a_controller_that_hangs_is_asked_again(
     login: Login, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login_module, "_PAUSE_PER_LOOK", 0.0)
+    monkeypatch.setattr(login_module, "_PAUSE_PER_POLL", 0.0)
     hang = f'[ ! -e {tmp_path}/hangs ] && exec $REAL "$@"; exec sleep 1000'
     environ = put(tmp_path / "bin", "squeue", hang)
     engine = await login.open(environ=environ, deadlines=Deadlines(command_s=1.0), nodes=1)
@@ -402,20 +349,6 @@ async def test_close_does_not_wait_longer_than_it_may(login: Login, tmp_path: Pa
 
 
 @pytest.mark.nightly
-async def test_the_job_of_a_node_that_is_down_is_replaced(login: Login) -> None:
-    engine = await login.open(nodes=1)
-    engine.want(KIND, 1)
-    (agent,) = await login.agents(1)
-    login.slurm.run("scontrol", "update", f"nodename={agent.node}", "state=down", "reason=test")
-    assert await agent.says() == "terminated"
-    agent.link.order("exit", 0, "oh", "no")
-    assert "lost its node" in await login.end_of(agent.ticket)
-    await login.agents(1)
-    # Slurm uses the node again as soon as its daemon answers.
-    await asyncio.to_thread(wait_until, login.slurm.is_whole)
-
-
-@pytest.mark.nightly
 async def test_a_preempted_job_waits_in_the_queue_again(login: Login) -> None:
     engine = await login.open(nodes=4, cpus=None)
     engine.want(KIND, 4)
@@ -449,13 +382,3 @@ async def test_a_time_limit_is_announced_before_it_arrives(login: Login) -> None
     agent.link.order("exit", 0, "oh", "no")
     assert "reached its time limit" in await login.end_of(agent.ticket)
     assert second.ticket not in login.host.causes
-
-
-@pytest.mark.nightly
-async def test_jobs_that_ignore_the_end_are_killed(login: Login) -> None:
-    engine = await login.open(nodes=2)
-    engine.want(KIND, 2)
-    agents = await login.agents(2)
-    assert await engine.close(GRACE_S) == ""
-    assert [await agent.says() for agent in agents] == ["terminated", "terminated"]
-    assert [await agent.says() for agent in agents] == ["", ""]

@@ -1,4 +1,4 @@
-"""The keepers of a run on several nodes in one process, each with a tree of its own."""
+"""The uploaders of a run on several nodes in one process, each with a tree of its own."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from holdfast.trial.config import SyncConfig
 from tests.rig.storage.stores import FaultyStore, MemoryStore, Place
 
 
-class Desk:
-    """The controller's side of one keeper. Answers are kept, and passed to `on_answer`."""
+class OrderedUploader:
+    """The controller's side of one uploader. Answers are kept, and passed to `on_answer`."""
 
     def __init__(self, on_answer: Callable[[list[Any]], None] = lambda message: None) -> None:
         self._orders: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
@@ -41,7 +41,7 @@ class Desk:
         if not self.is_cut:
             self._orders.put(list(message))
 
-    def hang_up(self) -> None:
+    def end(self) -> None:
         self._orders.put(None)
 
     def send(self, message: list[Any]) -> None:
@@ -65,14 +65,14 @@ class Desk:
         return message
 
 
-class KeptTrees:
-    """A storage, and keepers with a tree each in `folder`."""
+class NodeTrees:
+    """A storage, and uploaders with a tree each in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.memory = MemoryStore()
         self.store = FaultyStore(self.memory)
-        self._desks: list[Desk] = []
+        self._uploaders: list[OrderedUploader] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def settings(self, tree: str, **changes: Any) -> UploaderSettings:
@@ -93,13 +93,13 @@ class KeptTrees:
         self,
         settings: UploaderSettings,
         on_answer: Callable[[list[Any]], None] = lambda message: None,
-    ) -> Desk:
-        """Start a keeper."""
-        desk = Desk(on_answer)
-        process = UploaderProcess(desk, settings)
-        self._desks.append(desk)
+    ) -> OrderedUploader:
+        """Start an uploader."""
+        uploader = OrderedUploader(on_answer)
+        process = UploaderProcess(uploader, settings)
+        self._uploaders.append(uploader)
         self._tasks.append(asyncio.get_running_loop().create_task(process.serve()))
-        return desk
+        return uploader
 
     def write(self, tree: str, name: str, text: str = "weights") -> Path:
         path = self.folder / tree / name
@@ -111,8 +111,8 @@ class KeptTrees:
         return (self.folder / tree / name).read_text()
 
     async def end(self) -> None:
-        for desk in self._desks:
-            desk.hang_up()
+        for uploader in self._uploaders:
+            uploader.end()
         await asyncio.gather(*self._tasks)
 
 
@@ -121,26 +121,26 @@ class _OwnersService:
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.desk: Desk | None = None
+        self.uploader: OrderedUploader | None = None
 
     def send(self, message: list[Any]) -> None:
-        assert self.desk is not None
-        self.desk.order(*message)
+        assert self.uploader is not None
+        self.uploader.order(*message)
 
     async def close(self) -> None:
         """The rig ends it."""
 
 
-class KeptRun:
-    """The controller's uploads with the owner's keeper, and with a keeper for each node. It is the
+class RunWithNodes:
+    """The controller's uploads with the owner's uploader, and with one for each node. It is the
     host of the uploads, and the transport to the nodes."""
 
-    def __init__(self, trees: KeptTrees, *, sync: SyncConfig, is_remote: bool) -> None:
+    def __init__(self, trees: NodeTrees, *, sync: SyncConfig, is_remote: bool) -> None:
         self.trees = trees
         self.events: list[Event] = []
         self.warned: list[str] = []
         self.lost: list[tuple[str, int, str]] = []
-        self.nodes: dict[str, Desk] = {}
+        self.nodes: dict[str, OrderedUploader] = {}
         self.claim: Claim | None = None
         self._shared: Location | None = None
         if not is_remote:
@@ -159,27 +159,27 @@ class KeptRun:
         )
         changes = {"storage": None, "shared": self._shared} if self._shared else {}
         settings = trees.settings("owner", on_nodes=True, **changes)
-        service.desk = self.owner = trees.serve(settings, self._on_owner)
+        service.uploader = self.owner = trees.serve(settings, self._on_owner)
 
     def _on_owner(self, message: list[Any]) -> None:
         if message[0] == "opened":
             self.claim = Claim.parse(message[1])
         self.uploads.on_answer(message)
 
-    async def join(self, node: str, **changes: Any) -> Desk:
-        """A node with its keeper; returns once it is known whether it sees the storage."""
+    async def join(self, node: str, **changes: Any) -> OrderedUploader:
+        """A node with its uploader; returns once it is known whether it sees the storage."""
         await self.uploads.opened
         settings = self.trees.settings(node, node=node, claimed=self.claim)
         if self._shared is not None:
             settings = replace(settings, storage=self._shared)
         self.uploads.node_joined(node)
         self.nodes[node] = self.trees.serve(
-            replace(settings, **changes), lambda message: self._on_kept(node, message)
+            replace(settings, **changes), lambda message: self._on_answer(node, message)
         )
         await self.uploads.nodes.settled(node)
         return self.nodes[node]
 
-    def _on_kept(self, node: str, message: list[Any]) -> None:
+    def _on_answer(self, node: str, message: list[Any]) -> None:
         self.uploads.on_answer(message, node)
 
     def lose_node(self, node: str) -> None:
@@ -208,13 +208,13 @@ def _at_once(act: Callable[[], None]) -> None:
 
 
 @asynccontextmanager
-async def kept_run(
+async def run_with_nodes(
     folder: Path, *nodes: str, sync: SyncConfig | None = None, is_remote: bool = True
-) -> AsyncIterator[KeptRun]:
+) -> AsyncIterator[RunWithNodes]:
     """A run with these nodes, in folders below `folder`; the controller's is `owner`."""
-    trees = KeptTrees(folder)
+    trees = NodeTrees(folder)
     sync = sync or SyncConfig(sync_artifacts=True, restore_artifacts=True)
-    run = KeptRun(trees, sync=sync, is_remote=is_remote)
+    run = RunWithNodes(trees, sync=sync, is_remote=is_remote)
     try:
         for node in nodes:
             await run.join(node)

@@ -26,17 +26,17 @@ HELLO: dict[str, Any] = {
     "hostname": "n1",
     "address": "10.0.0.1",
     "pid": 7,
-    "boot": "",
     "resources": {"CPU": 4.0, "GPU": 1, "memory": 1 << 35},
     "gpus": ["0"],
     "disk_free_bytes": 10,
 }
 
 ENDED = {"cause": "exited", "signum": 9, "is_out_of_memory": True}
+PLAIN = {"wall_s": 2.0, "cpu_s": 1, "memory_bytes": 7, "gpu_utilisation": 0.5}
 USED = Used(wall_s=2.0, cpu_s=1.0, memory_bytes=7, gpu_utilisation=0.5)
-GOOD: list[tuple[list[Any], messages.Claim]] = [
+GOOD: list[tuple[list[Any], messages.FromAgent]] = [
     (["loaded", "a notice"], messages.Loaded(notice="a notice")),
-    (["beat", 5], messages.Beat(disk_free_bytes=5)),
+    (["heartbeat", 5], messages.Heartbeat(disk_free_bytes=5)),
     (["from", "w", ["report", 1]], messages.FromWorker(worker="w", message=["report", 1])),
     (["pid", "w", 4711], messages.WorkerPid(worker="w", pid=4711)),
     (
@@ -46,16 +46,16 @@ GOOD: list[tuple[list[Any], messages.Claim]] = [
         ),
     ),
     (
-        ["exit", "w", {**ENDED, "used": [2.0, 1, 7, None, 0.5]}],
+        ["exit", "w", {**ENDED, "used": PLAIN}],
         messages.WorkerExit(
             worker="w",
             ending=ExitCause(cause="exited", signum=9, is_out_of_memory=True, used=USED),
         ),
     ),
-    (["used", "w", [2.0, 1, 7, None, 0.5]], messages.WorkerUsed(worker="w", used=USED)),
-    (["kept", ["sealed", 1]], messages.Kept(message=["sealed", 1])),
+    (["used", "w", PLAIN], messages.WorkerUsed(worker="w", used=USED)),
+    (["answer", ["sealed", 1]], messages.Answer(message=["sealed", 1])),
     (["leaving", 30, "SIGTERM"], messages.Leaving(seconds=30.0, why="SIGTERM")),
-    (["told", "two\nlines"], messages.Told(text="two\nlines")),
+    (["warned", "two\nlines"], messages.Warned(text="two\nlines")),
     (
         ["unloadable", "E", "m", "Traceback\n"],
         messages.Unloadable(type_name="E", message="m", traceback="Traceback\n"),
@@ -64,11 +64,11 @@ GOOD: list[tuple[list[Any], messages.Claim]] = [
 
 BAD: list[list[Any]] = [
     ["root"],
-    ["beat"],
-    ["beat", -1],
-    ["beat", True],
-    ["beat", 1.5],
-    ["beat", 1 << 80],
+    ["heartbeat"],
+    ["heartbeat", -1],
+    ["heartbeat", True],
+    ["heartbeat", 1.5],
+    ["heartbeat", 1 << 80],
     ["loaded", 5],
     ["from", "w", "text"],
     ["from", "w", []],
@@ -83,8 +83,8 @@ BAD: list[list[Any]] = [
     ["exit", "w", {"cause": 1, "signum": 0, "is_out_of_memory": False}],
     ["exit", "w", "exited"],
     ["exit", "w", {**ENDED, "used": [2.0, 1, 7]}],
-    ["used", "w", [2.0, 1, -7, None, None]],
-    ["used", "w", [2.0, 1, 7, None, 2.5]],
+    ["used", "w", {**PLAIN, "memory_bytes": -7}],
+    ["used", "w", {**PLAIN, "gpu_utilisation": 2.5}],
     ["leaving", math.nan, "x"],
     ["leaving", math.inf, "x"],
     ["leaving", -1, "x"],
@@ -94,7 +94,7 @@ BAD: list[list[Any]] = [
 
 
 @pytest.mark.parametrize(("message", "claim"), GOOD, ids=lambda value: str(value)[:30])
-def test_a_message_of_an_agent_is_a_claim(message: list[Any], claim: messages.Claim) -> None:
+def test_a_message_of_an_agent_is_a_claim(message: list[Any], claim: messages.FromAgent) -> None:
     assert messages.read(message) == claim
 
 
@@ -140,7 +140,9 @@ def test_a_hello_with_a_wrong_field_is_refused_and_the_field_named(
     assert any(name in str(caught.value) for name in names.split("|"))
 
 
-@pytest.mark.parametrize("message", [["hello"], ["hello", []], ["beat", 5], ["hello", HELLO, 1]])
+@pytest.mark.parametrize(
+    "message", [["hello"], ["hello", []], ["pid", "w", 5], ["hello", HELLO, 1]]
+)
 def test_only_a_hello_is_a_hello(message: list[Any]) -> None:
     with pytest.raises(WireError, match="not a hello"):
         messages.read_hello(message)
