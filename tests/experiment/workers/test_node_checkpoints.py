@@ -106,7 +106,7 @@ async def test_an_attempt_elsewhere_fetches_its_checkpoint_once_it_is_committed(
 async def test_a_node_that_is_lost_during_the_upload_costs_only_this_checkpoint(
     tmp_path: Path,
 ) -> None:
-    async with kept_run(tmp_path, "a", "b") as run:
+    async with run_with_nodes(tmp_path, "a", "b") as run:
         starts = starts_of(run)
         run.nodes["a"].is_cut = True
         saved = save(run, "a")
@@ -144,7 +144,7 @@ async def test_a_copy_that_was_changed_on_its_node_is_fetched_again(tmp_path: Pa
 async def test_a_checkpoint_that_was_not_uploaded_is_usable_on_its_node_only(
     tmp_path: Path,
 ) -> None:
-    async with kept_run(tmp_path, "a", "b") as run:
+    async with run_with_nodes(tmp_path, "a", "b") as run:
         starts = starts_of(run)
         run.trees.write("a", f"{FOLDER}/model")
         stays = record("a", upload=CheckpointUploadMode.NO_UPLOAD)
@@ -182,7 +182,7 @@ async def test_an_attempt_whose_node_leaves_while_it_is_prepared_has_lost_its_wo
 
 
 async def test_a_clone_on_another_node_gets_its_copy_there(tmp_path: Path) -> None:
-    async with kept_run(tmp_path, "a", "b") as run:
+    async with run_with_nodes(tmp_path, "a", "b") as run:
         starts, saved = starts_of(run), save(run, "a")
         origin = Origin(trial_id="t0", checkpoint=saved)
         effect = launch("b")
@@ -220,7 +220,7 @@ async def test_a_clone_copies_nothing_from_behind_a_link(tmp_path: Path) -> None
 @pytest.mark.parametrize("all_files", [True, False])
 async def test_a_trial_takes_its_files_along(tmp_path: Path, all_files: bool) -> None:
     sync = SyncConfig(sync_artifacts=True, restore_artifacts=all_files)
-    async with kept_run(tmp_path, "a", "b", sync=sync) as run:
+    async with run_with_nodes(tmp_path, "a", "b", sync=sync) as run:
         starts = starts_of(run)
         await starts.verify(launch("a"), TRIAL)
         run.trees.write("a", "trial/stdout", "one\n")
@@ -242,7 +242,7 @@ async def test_a_trial_takes_its_files_along(tmp_path: Path, all_files: bool) ->
 
 async def test_files_of_an_earlier_run_on_this_machine_go_to_the_node(tmp_path: Path) -> None:
     (tmp_path / "owner").mkdir()
-    async with kept_run(tmp_path, "a") as run:
+    async with run_with_nodes(tmp_path, "a") as run:
         starts = starts_of(run)
         starts.inherit([TRIAL], None)
         run.trees.write("owner", "trial/stdout", "one\n")
@@ -262,7 +262,7 @@ async def test_files_of_an_earlier_run_on_this_machine_go_to_the_node(tmp_path: 
 
 
 async def test_the_shares_of_several_nodes_become_one_checkpoint(tmp_path: Path) -> None:
-    async with kept_run(tmp_path, "a", "b", "c") as run:
+    async with run_with_nodes(tmp_path, "a", "b", "c") as run:
         run.trees.write("a", f"{FOLDER}/rank-0", "first")
         run.trees.write("a", f"{FOLDER}/common", "of rank 0")
         run.trees.write("b", f"{FOLDER}/rank-1", "second")
@@ -328,7 +328,7 @@ async def test_shares_that_are_repeated_leave_the_whole_alone(tmp_path: Path) ->
 
 
 async def test_a_node_sends_the_files_of_a_trial_that_has_ended(tmp_path: Path) -> None:
-    async with kept_run(tmp_path, "a") as run:
+    async with run_with_nodes(tmp_path, "a") as run:
         starts = starts_of(run, trials={"t0": TRIAL})
         await starts.verify(launch("a"), TRIAL)
         run.trees.write("a", "trial/stdout", "output")
