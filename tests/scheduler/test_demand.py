@@ -120,26 +120,26 @@ def demanded(wanted: int, *idle: str, here: str) -> Demand:
 
 def test_it_grows_with_the_demand_to_the_most() -> None:
     size = ElasticSize(1, 4, idle_s=60.0)
-    assert size.look(demanded(3, here="a"), 0.0) == Scale(count=3)
-    assert size.look(demanded(9, here="a"), 2.0) == Scale(count=4)
+    assert size.scale(demanded(3, here="a"), 0.0) == Scale(count=3)
+    assert size.scale(demanded(9, here="a"), 2.0) == Scale(count=4)
 
 
 def test_without_work_the_least_stays() -> None:
     size = ElasticSize(1, 4, idle_s=60.0)
     nodes = "abc"
-    assert size.look(demanded(0, *nodes, here=nodes), 0.0) == Scale(count=3)
-    assert size.look(demanded(0, *nodes, here=nodes), 59.0) == Scale(count=3)
-    assert size.look(demanded(0, *nodes, here=nodes), 60.0) == Scale(count=1, surplus=("a", "b"))
+    assert size.scale(demanded(0, *nodes, here=nodes), 0.0) == Scale(count=3)
+    assert size.scale(demanded(0, *nodes, here=nodes), 59.0) == Scale(count=3)
+    assert size.scale(demanded(0, *nodes, here=nodes), 60.0) == Scale(count=1, surplus=("a", "b"))
 
 
 def test_a_node_that_had_work_in_between_has_rested_less() -> None:
     size = ElasticSize(0, 4, idle_s=60.0)
-    size.look(demanded(1, "a", here="ab"), 0.0)
-    size.look(demanded(2, here="ab"), 30.0)
-    assert size.look(demanded(1, "a", here="ab"), 61.0) == Scale(count=2)
-    assert size.look(demanded(1, "a", here="ab"), 121.0) == Scale(count=1, surplus=("a",))
+    size.scale(demanded(1, "a", here="ab"), 0.0)
+    size.scale(demanded(2, here="ab"), 30.0)
+    assert size.scale(demanded(1, "a", here="ab"), 61.0) == Scale(count=2)
+    assert size.scale(demanded(1, "a", here="ab"), 121.0) == Scale(count=1, surplus=("a",))
 
 
 def test_nodes_that_the_queue_could_use_are_not_given_back() -> None:
     size = ElasticSize(0, 4, idle_s=0.0)
-    assert size.look(demanded(2, "a", here="ab"), 0.0) == Scale(count=2)
+    assert size.scale(demanded(2, "a", here="ab"), 0.0) == Scale(count=2)
