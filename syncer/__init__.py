@@ -1,7 +1,7 @@
 """Storage: keeps files safely on a disk and in a bucket, and reads them back.
 
-It knows neither trials nor the processes that train them. The folders are layers; each may import
-those after it:
+It knows trials by name only, and no process that trains one. The folders are layers; each may
+import those after it:
 
 * `uploader`: the process that uploads behind every report
 * `artifacts`: files that trials write

@@ -1,5 +1,5 @@
 """Engines: each starts one agent process on every node of a cluster, as an ordinary job.
 
-`engine.py` is the interface. An engine knows no trial, no worker and no frame. It may import
-`runtime` only. `holdfast.runtime.fleet` is its host: it talks to the agents.
+`engine.py` is the interface. An engine knows no trial, no worker and no frame.
+`holdfast.runtime.fleet` is its host: it talks to the agents.
 """

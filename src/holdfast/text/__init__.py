@@ -1,4 +1,4 @@
 """Text for people: numbers, durations, tables, and the words for trials and errors.
 
-Every room may import it. It imports nothing above `holdfast.trial`.
+Every room above `holdfast.trial` may import it.
 """
