@@ -60,8 +60,9 @@ class NodeTerms:
         where = type(self).__name__
         for one in fields(self):
             value = getattr(self, one.name)
-            value = tuple(map(plain_number, value)) if isinstance(value, tuple) else value
-            object.__setattr__(self, one.name, plain_number(value))
+            is_span = isinstance(value, tuple)
+            value = tuple(map(plain_number, value)) if is_span else plain_number(value)
+            object.__setattr__(self, one.name, value)
             if value is not None and one.name in CHECKS:
                 CHECKS[one.name](value, f"{where}({one.name}={value!r:.100})")
         for name, amount in self.resources().items():
