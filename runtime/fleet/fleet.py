@@ -417,7 +417,7 @@ class Fleet:
             node.is_joined = True
             self._host.node_joined(node.facts)
             for message in node.early:
-                self._host.on_answer(node.name, message)
+                self.on_answer(node, message)
             node.early.clear()
             self._first.joined(notice)
 

@@ -137,6 +137,8 @@ class FleetLog:
         self._add("none left", why)
 
     def on_answer(self, name: str, message: Message) -> None:
+        if message == ["invalid"]:
+            raise ValueError("an invalid answer")
         self._add("answer", name, message)
 
     def waits(self, text: str) -> None:

@@ -229,6 +229,20 @@ async def test_an_agent_that_lies_loses_its_connection(lie: Message, reason: str
         await agent.end()
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["early", "joined"])
+async def test_a_node_whose_service_answers_nonsense_loses_its_connection(before: bool) -> None:
+    async with stage() as on:
+        agent = await on.invited()
+        agent.greet()
+        await agent.message()
+        await agent.message()
+        messages: list[Message] = [["answer", ["invalid"]], ["loaded", ""]]
+        for message in messages if before else reversed(messages):
+            agent.link.send(message)
+        assert "an invalid answer" in (await on.log.until("left"))[2]
+        await agent.end()
+
+
 async def test_a_node_leaves_before_its_workers_exit_and_the_engine_adds_the_cause() -> None:
     async with stage() as on:
         agent = await on.joined()
