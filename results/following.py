@@ -52,7 +52,7 @@ _HERE_S: Final = 1.0
 _HOLDER_S: Final = 2.0
 # The newest records whose events `newest_events` returns.
 _NEWEST: Final = 10_000
-# Readers of the state wait while so many records are applied: 0.1 s.
+# Records that are applied at once; readers of the state wait meanwhile, for 0.1 s.
 _AT_ONCE: Final = 10_000
 
 

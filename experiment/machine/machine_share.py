@@ -144,7 +144,7 @@ class MachineFolder:
         return sorted(path.stem for path in self.path.glob(f"*{_LOCK}"))
 
     def _read(self, name: str) -> Member | None:
-        """What the member has written; None for a file of another version."""
+        """The member, as its file says; None for a file of another version."""
         try:
             found: Member = decode(
                 Member, parse_table(read_small(self.file(name, _JSON), _MOST_BYTES))
@@ -204,8 +204,8 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-# While a request waits, the files are read so often: what the others give back, the end of their
-# processes and the work of a cleaner of old files are then one case. A read takes 0.1 ms.
+# The interval of reading the files while a request waits. What the others give back, the end of
+# their processes and the work of a cleaner of old files are then one case. A read takes 0.1 ms.
 _WAITING_S = 0.25
 _IDLE_S = 60.0
 _CLOSES_WITHIN_S = 10.0
@@ -315,7 +315,7 @@ class MachineShare:
         return {**sharing, self._membership.name: own}
 
     def _own(self, granted: Iterable[Due] = ()) -> Member:
-        """What the others should see once these are granted. The caller has the lock."""
+        """This experiment as the others see it once these are granted. The caller has the lock."""
         claims = {one.number: one.claim for one in granted}
         waits = [
             Wish(number=number, amounts=dict(request.amounts), since=since)

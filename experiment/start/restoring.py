@@ -364,7 +364,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _parts(value: Any) -> Mapping[str, Any]:
-    """What an object of holdfast's was made of."""
+    """The arguments that an object of holdfast's was made of."""
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     return state_of(value) if isinstance(value, Described) else getattr(value, "__dict__", {})

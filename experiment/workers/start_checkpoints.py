@@ -116,7 +116,7 @@ class OnThisMachine:
         return uploads.downloads_artifacts or self._may_miss_output(trial)
 
     def _may_miss_output(self, trial: Trial) -> bool:
-        """Whether earlier attempts have printed on another machine. The next one appends to that:
+        """True if earlier attempts have printed on another machine. The next one appends to that:
         the files here replace those in storage."""
         options, folder = self._experiment.machine.spec.options, self._layout.trial(trial.spec)
         names = log_names_of(options.get("log_to_file", False))
