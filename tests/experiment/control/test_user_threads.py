@@ -227,12 +227,17 @@ def test_what_waits_behind_a_question_that_hangs_is_not_lost(never: threading.Ev
 def test_a_question_that_waited_behind_one_that_hangs_has_its_own_deadline(
     never: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_answer = threading.Event()
+    begun, may_answer = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        never.wait()
 
     async def main() -> None:
         clock, user_thread = JumpingClock(monkeypatch), UserThread("stopper", deadline_s=10.0)
-        hangs = asyncio.ensure_future(user_thread.ask(never.wait))
+        hangs = asyncio.ensure_future(user_thread.ask(hang))
         await clock.jump(0.0)
+        assert begun.wait(PATIENCE_S)
         await clock.jump(1.0)
         waits = asyncio.ensure_future(user_thread.ask(may_answer.wait))
         await clock.jump(0.0)
