@@ -16,8 +16,10 @@ from holdfast.cli.common_arguments import (
     add_command,
     add_experiment,
     add_flag,
-    add_trials,
-    complete_trial,
+    add_group,
+    add_several,
+    add_trial,
+    add_value,
     number,
 )
 
@@ -46,55 +48,29 @@ _NOTE = "Write a note on a trial of a live run. It replaces the trial's note; ''
 def add_steering(commands: Any) -> None:
     """The commands that steer, below the subparsers `commands`; `resume` restores as well, and is
     among those of `browse`."""
-    _add_stop(commands)
-    _add_pause(commands)
-    _add_limit(commands)
-    _add_trials(commands)
-    _add_note(commands)
+    stop = _add_order(commands, "stop", _STOP_TRIALS)
+    text = f"{TRIAL}; without one, the run stops, to be resumed later"
+    add_trial(stop, "trials", text, nargs="*")
+    add_flag(stop, "-y --yes", "do not ask before trials end for good")
+    pause = _add_order(commands, "pause", _PAUSE)
+    add_trial(pause, "trials", nargs="+")
+    add_flag(pause, "--now", "at once: what a trial has trained since its checkpoint runs again")
+    limit = _add_order(commands, "limit", _LIMIT)
+    add_value(limit, "most N", "trials at once from now on; 0: no limit", type=number)
+    add = _add_order(commands, "add", _ADD_TRIALS)
+    what = add.add_mutually_exclusive_group(required=True)
+    add_value(what, "--trials N", "N more samples of the search", dest="count", type=number)
+    text = "one trial with these values, as in '{\"lr\": 0.1}', or the path of a .json file"
+    add_value(what, "--config JSON", text)
+    note = _add_order(commands, "note", _NOTE)
+    add_trial(note)
+    add_value(note, "text TEXT", "the note; '' removes it")
 
 
-def _add_stop(commands: Any) -> None:
-    command = add_command(commands, "stop", _STOP_TRIALS)
+def _add_order(commands: Any, name: str, description: str) -> argparse.ArgumentParser:
+    command = add_command(commands, name, description)
     add_experiment(command)
-    add_trials(command, "*", "; without one, the run stops, to be resumed later")
-    add_flag(command, "-y --yes", "do not ask before trials end for good")
-
-
-def _add_pause(commands: Any) -> None:
-    command = add_command(commands, "pause", _PAUSE)
-    add_experiment(command)
-    add_trials(command, "+")
-    add_flag(command, "--now", "at once: what a trial has trained since its checkpoint runs again")
-
-
-def _add_limit(commands: Any) -> None:
-    command = add_command(commands, "limit", _LIMIT)
-    add_experiment(command)
-    command.add_argument(
-        "most", type=number, metavar="N", help="trials at once from now on; 0: no limit"
-    )
-
-
-def _add_trials(commands: Any) -> None:
-    command = add_command(commands, "add", _ADD_TRIALS)
-    add_experiment(command)
-    what = command.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--trials", dest="count", type=number, metavar="N", help="N more samples of the search"
-    )
-    what.add_argument(
-        "--config",
-        metavar="JSON",
-        help="one trial with these values, as in '{\"lr\": 0.1}', or the path of a .json file",
-    )
-
-
-def _add_note(commands: Any) -> None:
-    command = add_command(commands, "note", _NOTE)
-    add_experiment(command)
-    trial = command.add_argument("trial", metavar="TRIAL", help=TRIAL)
-    trial.completer = complete_trial  # type: ignore[attr-defined]
-    command.add_argument("text", metavar="TEXT", help="the note; '' removes it")
+    return command
 
 
 _RAY = (
@@ -131,6 +107,7 @@ def _parser() -> Parser:
         epilog=CODES,
     )
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    parser.set_defaults(json=False, path=None)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_browsing(commands)
     add_steering(commands)
@@ -143,49 +120,29 @@ def _parser() -> Parser:
 
 def add_ray(commands: Any) -> None:
     """`ray`, below the subparsers `commands`."""
-    command = add_command(
-        commands, "ray", _RAY, json_help="with --check: one JSON object for each script"
-    )
-    command.add_argument(
-        "--check",
-        nargs="*",  # those after another option are the words
-        metavar="FILE",
-        help="run nothing; list what the scripts use of Ray: the same here, different, missing",
-    )
-    command.add_argument(
-        "-m",
-        dest="module",
-        nargs=argparse.REMAINDER,
-        metavar="MODULE",
-        help="run a module as a script, with the arguments that follow",
-    )
-    command.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="SCRIPT", help="the script, and its arguments"
-    )
-    command.set_defaults(path=None)
+    json_help = "with --check: one JSON object for each script"
+    command = add_command(commands, "ray", _RAY, json_help=json_help)
+    text = "run nothing; list what the scripts use of Ray: the same here, different, missing"
+    add_value(command, "--check FILE", text, nargs="*")  # those after another option are words
+    text, rest = "run a module as a script, with the arguments that follow", argparse.REMAINDER
+    add_value(command, "-m MODULE", text, dest="module", nargs=rest)
+    add_value(command, "words SCRIPT", "the script, and its arguments", nargs=rest)
 
 
 def add_run(commands: Any) -> None:
     """`run`, below the subparsers `commands`."""
-    command = add_command(
-        commands, "run", _RUN, json_help="at the end, one JSON object as from show"
-    )
-    command.add_argument("path", metavar="FILE", help="the sweep file, such as sweep.yaml")
-    command.add_argument(
-        "--name", metavar="N", help="the experiment's name (default: the file's, or as it says)"
-    )
-    command.add_argument(
-        "--storage", metavar="URI", help="a directory or URI for the results, as storage_path"
-    )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="another value in the file, such as parameters.lr.max=0.1; VALUE is JSON or text; "
+    json_help = "at the end, one JSON object as from show"
+    command = add_command(commands, "run", _RUN, json_help=json_help)
+    add_value(command, "path FILE", "the sweep file, such as sweep.yaml")
+    add_value(command, "--name N", "the experiment's name (default: the file's, or as it says)")
+    add_value(command, "--storage URI", "a directory or URI for the results, as storage_path")
+    add_several(
+        command,
+        "--set KEY=VALUE",
+        "another value in the file, such as parameters.lr.max=0.1; VALUE is JSON or text; "
         "repeatable",
     )
-    command.add_argument("--samples", type=int, metavar="N", help="num_samples: how many trials")
+    add_value(command, "--samples N", "num_samples: how many trials", type=int)
     how = command.add_mutually_exclusive_group()
     add_flag(how, "--new", "start a new run under the name of one that has ended")
     add_flag(how, "--extend", "resume with other num_samples, stop, time_budget_s or parameters")
@@ -293,24 +250,34 @@ _REPORT = (
 
 def add_doctor(commands: Any) -> None:
     """The commands of the doctor, below the subparsers `commands`."""
-    doctor = commands.add_parser(
-        "doctor",
-        help="verify or repair an experiment, or test a storage",
-        description="Verify and repair experiments. 'holdfast doctor PATH' verifies.",
-        epilog=CODES,
+    short = "verify or repair an experiment, or test a storage"
+    description = "Verify and repair experiments. 'holdfast doctor PATH' verifies."
+    several = add_group(commands, "doctor", short, description)
+    for name, text in (("verify", _VERIFY), ("repair", _REPAIR)):
+        depth = _add_examination(several, name, text).add_mutually_exclusive_group()
+        add_flag(depth, "--quick", "check only names and sizes of checkpoints, no checksums")
+        add_flag(depth, "--deep", "also download every checkpoint from storage")
+    sync = _add_examination(several, "sync", _SYNC)
+    text = "also download every checkpoint from storage, and replace changed ones"
+    add_flag(sync, "--deep", text)
+    text = "how long each upload is retried (default 300)"
+    add_value(sync, "--timeout SECONDS", text, type=float, default=300.0)
+    add_flag(_add_examination(several, "gc", _GC), "--yes", "remove them")
+    preflight = add_command(several, "preflight", _PREFLIGHT)
+    add_value(preflight, "path URI", "the storage_path of RunConfig: a directory, or a URI")
+    text = "size of the large object (default 24; S3 uses parts from 16)"
+    add_value(preflight, "--mib N", text, type=int, default=24)
+    add_experiment(add_command(several, "report", _REPORT), nargs="?")
+
+
+def _add_examination(several: Any, name: str, description: str) -> argparse.ArgumentParser:
+    command = _add_order(several, name, description)
+    add_value(
+        command,
+        "--storage URI",
+        "the experiment's URI, if PATH is the local tree of an experiment with storage elsewhere",
     )
-    doctor_commands = doctor.add_subparsers(
-        dest="doctor_command", required=True, metavar="COMMAND"
-    )
-    for name, description in (("verify", _VERIFY), ("repair", _REPAIR)):
-        command = add_command(doctor_commands, name, description)
-        _add_place(command)
-        _add_depth(command)
-    _add_sync(doctor_commands)
-    _add_gc(doctor_commands)
-    _add_preflight(doctor_commands)
-    report = add_command(doctor_commands, "report", _REPORT)
-    add_experiment(report, nargs="?")
+    return command
 
 
 def with_command(arguments: list[str]) -> list[str]:
@@ -322,57 +289,6 @@ def with_command(arguments: list[str]) -> list[str]:
     if is_help or any(word in COMMANDS for word in words):
         return arguments
     return ["doctor", "verify", *words]
-
-
-def _add_place(command: argparse.ArgumentParser) -> None:
-    add_experiment(command)
-    command.add_argument(
-        "--storage",
-        metavar="URI",
-        help="the experiment's URI, if PATH is the local tree of an experiment with storage "
-        "elsewhere",
-    )
-
-
-def _add_depth(command: argparse.ArgumentParser) -> None:
-    depth = command.add_mutually_exclusive_group()
-    add_flag(depth, "--quick", "check only names and sizes of checkpoints, no checksums")
-    add_flag(depth, "--deep", "also download every checkpoint from storage")
-
-
-def _add_sync(commands: Any) -> None:
-    command = add_command(commands, "sync", _SYNC)
-    _add_place(command)
-    add_flag(
-        command, "--deep", "also download every checkpoint from storage, and replace changed ones"
-    )
-    command.add_argument(
-        "--timeout",
-        type=float,
-        default=300.0,
-        metavar="SECONDS",
-        help="how long each upload is retried (default 300)",
-    )
-
-
-def _add_gc(commands: Any) -> None:
-    command = add_command(commands, "gc", _GC)
-    _add_place(command)
-    add_flag(command, "--yes", "remove them")
-
-
-def _add_preflight(commands: Any) -> None:
-    command = add_command(commands, "preflight", _PREFLIGHT)
-    command.add_argument(
-        "path", metavar="URI", help="the storage_path of RunConfig: a directory, or a URI"
-    )
-    command.add_argument(
-        "--mib",
-        type=int,
-        default=24,
-        metavar="N",
-        help="size of the large object (default 24; S3 uses parts from 16)",
-    )
 
 
 # -- the arguments of `holdfast queue` ------------------------------------------------------------
@@ -401,34 +317,22 @@ _LOGS = "Print the output of a job."
 
 def add_queue(commands: Any) -> None:
     """The commands of the queue, below the subparsers `commands`."""
-    queue = commands.add_parser(
-        "queue",
-        help="run several scripts one after another or side by side",
-        description=_QUEUE,
-        epilog=CODES,
-    )
-    several = queue.add_subparsers(dest="queue_command", required=True, metavar="COMMAND")
+    short = "run several scripts one after another or side by side"
+    several = add_group(commands, "queue", short, _QUEUE)
     _add_add(several)
     _add(several, "ls", _LS)
     run = _add(several, "run", _QUEUE_RUN)
-    run.add_argument(
-        "-j",
-        "--jobs",
-        type=_at_least_one,
-        default=1,
-        metavar="N",
-        help="jobs at once (default: 1)",
-    )
+    add_value(run, "-j --jobs N", "jobs at once (default: 1)", type=_at_least_one, default=1)
     add_flag(run, "--forever", "wait for more jobs when none is left")
     for name, text in (("rm", _RM), ("stop", _STOP), ("retry", _RETRY)):
         command = _add(several, name, text)
-        command.add_argument("ids", metavar="ID", nargs="+", type=number, help="a job's number")
+        add_value(command, "ids ID", "a job's number", nargs="+", type=number)
         if name == "retry":
             add_flag(command, "--anew", "begin new experiments; those that it has begun stay")
     logs = _add(several, "logs", _LOGS)
-    logs.add_argument("id", metavar="ID", type=number, help="a job's number")
+    add_value(logs, "id ID", "a job's number", type=number)
     add_flag(logs, "--stderr", "stderr instead of stdout")
-    logs.add_argument("-n", "--tail", type=number, metavar="N", help="only the last N lines")
+    add_value(logs, "-n --tail N", "only the last N lines", type=number)
 
 
 def with_list(arguments: list[str]) -> list[str]:
@@ -440,33 +344,25 @@ def with_list(arguments: list[str]) -> list[str]:
 
 def _add(several: Any, name: str, text: str) -> argparse.ArgumentParser:
     command = add_command(several, name, text)
-    command.add_argument(
-        "--queue",
-        metavar="DIR",
-        help="the queue's folder (default: HOLDFAST_QUEUE, or ~/.local/share/holdfast/queue)",
-    )
-    command.set_defaults(path=None)
+    text = "the queue's folder (default: HOLDFAST_QUEUE, or ~/.local/share/holdfast/queue)"
+    add_value(command, "--queue DIR", text)
     return command
 
 
 def _add_add(several: Any) -> None:
     command = _add(several, "add", _ADD)
-    command.add_argument("--name", help="default: the script's name")
-    command.add_argument("--dir", metavar="DIR", help="default: the current directory")
-    command.add_argument(
-        "--cpus",
-        type=_at_least_one,
-        metavar="N",
-        help="CPUs that the job waits for and holds as a whole; without this and --gpus its "
+    add_value(command, "--name NAME", "default: the script's name")
+    add_value(command, "--dir DIR", "default: the current directory")
+    add_value(
+        command,
+        "--cpus N",
+        "CPUs that the job waits for and holds as a whole; without this and --gpus its "
         "trials share the machine, each with what it asks for",
+        type=_at_least_one,
     )
-    command.add_argument("--gpus", type=number, metavar="N", help="the same for GPUs")
-    command.add_argument(
-        "words",
-        metavar="COMMAND",
-        nargs=argparse.REMAINDER,
-        help="the command and its arguments; after -- if it begins with a dash",
-    )
+    add_value(command, "--gpus N", "the same for GPUs", type=number)
+    text = "the command and its arguments; after -- if it begins with a dash"
+    add_value(command, "words COMMAND", text, nargs=argparse.REMAINDER)
 
 
 def _at_least_one(text: str) -> int:

@@ -125,43 +125,51 @@ def add_command(
     return command
 
 
-def add_flag(command: Any, names: str, text: str) -> None:
+def add_group(commands: Any, name: str, short: str, description: str) -> Any:
+    """A command that has commands of its own; returns its subparsers."""
+    group = commands.add_parser(name, help=short, description=description, epilog=CODES)
+    return group.add_subparsers(dest=f"{name}_command", required=True, metavar="COMMAND")
+
+
+def add_flag(command: Any, names: str, text: str, **given: Any) -> None:
     """An option without a value, of a command or a group, with its help text."""
-    command.add_argument(*names.split(), action="store_true", help=text)
+    command.add_argument(*names.split(), action="store_true", help=text, **given)
 
 
-def add_experiment(command: argparse.ArgumentParser, nargs: str | None = None) -> None:
-    """The experiment's name, directory or URI."""
-    path = command.add_argument("path", metavar="EXPERIMENT", help=EXPERIMENT, nargs=nargs)
-    path.completer = complete_experiment  # type: ignore[attr-defined]
+def add_value(command: Any, names: str, text: str, *, completer: Any = None, **given: Any) -> None:
+    """An argument, or an option with a value, of a command or a group, with its help text. The
+    last of the `names` is the metavar, as in `-n --rows N`; `given` is for argparse."""
+    *known, metavar = names.split()
+    made = command.add_argument(*known, metavar=metavar, help=text, **given)
+    made.completer = completer
+
+
+def add_several(command: Any, names: str, text: str, **given: Any) -> None:
+    """An option that may be repeated: its values are a list."""
+    add_value(command, names, text, action="append", default=[], **given)
+
+
+def add_experiment(command: Any, name: str = "path", text: str = "", **given: Any) -> None:
+    """The experiment's name, directory or URI, and the place in which names are looked for."""
+    text = text or EXPERIMENT
+    add_value(command, f"{name} EXPERIMENT", text, completer=complete_experiment, **given)
     add_root(command)
 
 
-def add_experiments(command: argparse.ArgumentParser, help_text: str) -> None:
-    """One or more experiments."""
-    paths = command.add_argument("paths", metavar="EXPERIMENT", nargs="+", help=help_text)
-    paths.completer = complete_experiment  # type: ignore[attr-defined]
-    add_root(command)
-    command.set_defaults(path=None)
+def add_trial(command: Any, name: str = "trial", text: str = TRIAL, **given: Any) -> None:
+    """A trial, or several."""
+    add_value(command, f"{name} TRIAL", text, completer=complete_trial, **given)
 
 
-def add_trials(command: argparse.ArgumentParser, nargs: str, more: str = "") -> None:
-    """The trials that an order is for."""
-    trials = command.add_argument("trials", metavar="TRIAL", nargs=nargs, help=f"{TRIAL}{more}")
-    trials.completer = complete_trial  # type: ignore[attr-defined]
-
-
-def add_root(command: argparse.ArgumentParser) -> None:
+def add_root(command: Any) -> None:
     """--root."""
-    root = command.add_argument("--root", metavar="PLACE", help=ROOT)
-    root.completer = complete_place  # type: ignore[attr-defined]
+    add_value(command, "--root PLACE", ROOT, completer=complete_place)
 
 
-def add_goal(command: argparse.ArgumentParser, more: str = "") -> None:
+def add_goal(command: Any, more: str = "") -> None:
     """--metric and --mode."""
-    command.add_argument(
-        "--metric", help=f"default: the experiment's; a/b for a nested metric{more}"
-    )
+    text = f"default: the experiment's; a/b for a nested metric{more}"
+    add_value(command, "--metric METRIC", text)
     command.add_argument("--mode", choices=("max", "min"), help="default: the experiment's")
 
 

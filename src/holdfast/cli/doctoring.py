@@ -9,9 +9,10 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from holdfast.cli.printing import SOUND, WRONG, json_text, quoted, say
+from holdfast.cli.printing import SOUND, WRONG, json_text, quoted, say, show_progress
 from holdfast.experiment.folder.settings import Settings
 from holdfast.names import printable
 from holdfast.results.doctor.findings import Action, DoctorReport, Finding, Remedy, Severity
@@ -43,7 +44,10 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
         from holdfast.results.doctor.reports import preflight
 
         report = preflight(given.path, settings, large_bytes=max(1, given.mib) << 20)
-        show_preflight(report, as_json=given.json)
+        if given.json:
+            print(json_text(report.plain()))
+        else:
+            _show_preflight(report)
         return SOUND if report.is_sound else WRONG
     if given.doctor_command == "report":
         from holdfast.results.doctor.reports import bug_report
@@ -52,8 +56,10 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
         return SOUND
     target = find_target(given.path, given.storage, settings, os.environ)
     done = _perform(given, target, settings)
-    deep = bool(getattr(given, "deep", False))
-    show_report(done, given.doctor_command, as_json=given.json, named=_named(given), deep=deep)
+    if given.json:
+        print(json_text(done.plain()))
+    else:
+        _show_report(done, given)
     return SOUND if done.is_sound else WRONG
 
 
@@ -75,7 +81,7 @@ def _perform(given: argparse.Namespace, target: DoctorTarget, settings: Settings
                 timeout_s=given.timeout,
                 downloads=given.deep,
                 tell=lambda text: print(printable(text), file=sys.stderr, flush=True),
-                progress=_progress,
+                progress=partial(show_progress, "checkpoints"),
             )
         case "gc":
             from holdfast.results.doctor.repair import collect
@@ -89,38 +95,23 @@ def _depth(given: argparse.Namespace) -> Depth:
     return Depth.QUICK if given.quick else Depth.DOWNLOAD if given.deep else Depth.CHECKSUMS
 
 
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done == total else ""
-        print(f"\r{done} of {total} checkpoints", end=end, file=sys.stderr, flush=True)
-
-
 def _named(given: argparse.Namespace) -> str:
     """The arguments that name the same experiment for another command of the doctor."""
     storage = f" --storage {quoted(given.storage)}" if given.storage else ""
     return f"{quoted(given.path)}{storage}"
 
 
-def show_report(
-    report: DoctorReport, command: str, *, as_json: bool, named: str, deep: bool = False
-) -> None:
-    """`named` is the experiment's argument for another command; `deep`: storage was read."""
-    if as_json:
-        print(json_text(report.plain()))
-        return
+def _show_report(report: DoctorReport, given: argparse.Namespace) -> None:
     say(f"{report.path}: {_checked(report)}")
     _print_first(report.actions, lambda action: action.what.partition(":")[0], _print_action)
     _print_first(report.findings, lambda finding: finding.kind, _print_finding)
-    say(_verdict(report, command))
-    for text in _next_commands(report, command, named, deep=deep):
+    say(_verdict(report, given.doctor_command))
+    for text in _next_commands(report, given):
         say(f"  {text}")
 
 
-def show_preflight(report: PreflightReport, *, as_json: bool) -> None:
+def _show_preflight(report: PreflightReport) -> None:
     """Print each step, and whether a run can be stored there."""
-    if as_json:
-        print(json_text(report.plain()))
-        return
     say(report.path)
     for step in report.steps:
         _print_step(step)
@@ -201,7 +192,9 @@ def _gc_summary(actions: Sequence[Action]) -> str:
     return "Nothing is removed yet." if actions else "There is nothing to remove."
 
 
-def _next_commands(report: DoctorReport, command: str, named: str, *, deep: bool) -> list[str]:
+def _next_commands(report: DoctorReport, given: argparse.Namespace) -> list[str]:
+    command, named = given.doctor_command, _named(given)
+    deep = getattr(given, "deep", False)  # storage was read
     if command == "gc" and not all(action.is_done for action in report.actions):
         return [f"holdfast doctor gc --yes {named}   removes them"]
     remedies = {finding.remedy for finding in report.findings}

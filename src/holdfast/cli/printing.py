@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,9 +57,41 @@ def say_json(plain: Any) -> None:
     print(json_text(finite(plain)))
 
 
+def answer(given: argparse.Namespace, plain: Mapping[str, Any], *lines: str) -> int:
+    """Print what a command has done: with --json the object, else the lines. Returns its code."""
+    if given.json:
+        say_json(plain)
+    else:
+        for line in lines:
+            say(line)
+    return SOUND
+
+
 def json_text(plain: Any, *, in_a_line: bool = False) -> str:
     """ASCII: JSON escapes control characters, except for one, which is escaped here."""
     return json.dumps(plain, indent=None if in_a_line else 1).replace("\x7f", "\\u007f")
+
+
+def ask(given: argparse.Namespace, question: str, refused: str) -> int:
+    """Ask before something is done for good, except with --yes. Returns SOUND if the user agrees,
+    else the exit code; `refused` says what is not done."""
+    if given.yes:
+        return SOUND
+    if given.json or not sys.stdin.isatty():
+        complain(f"{refused}: without a terminal to ask, pass --yes")
+        return MISUSED
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return SOUND
+    complain(refused)
+    return WRONG
+
+
+def show_progress(what: str, done: int, total: int) -> None:
+    """`3 of 8 checkpoints`, replaced by the next one; only in a terminal."""
+    if sys.stderr.isatty():
+        end = "\n" if done == total else ""
+        print(f"\r{done} of {total} {what}", end=end, file=sys.stderr, flush=True)
 
 
 def complain(text: str) -> None:

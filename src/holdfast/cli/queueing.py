@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.browse.output import print_table
-from holdfast.cli.printing import INTERRUPTED, SOUND, WRONG, say, say_json
+from holdfast.cli.printing import INTERRUPTED, SOUND, WRONG, answer, say, say_json
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.queue.job_experiments import JobExperiments
 from holdfast.experiment.queue.queue_folder import (
@@ -92,13 +92,9 @@ def _add(given: argparse.Namespace, folder: QueueFolder) -> int:
         )
 
     job = folder.add(make)
-    if given.json:
-        say_json(
-            {"queue": str(folder.path), **_plain(folder, ListedJob(job=job, state=State.WAITING))}
-        )
-    else:
-        say(f"job {job.id}: {job.name} is added. holdfast queue run starts it")
-    return SOUND
+    plain = _plain(folder, ListedJob(job=job, state=State.WAITING))
+    text = f"job {job.id}: {job.name} is added. holdfast queue run starts it"
+    return answer(given, {"queue": str(folder.path), **plain}, text)
 
 
 def name_of(given: list[str]) -> str:
@@ -199,12 +195,8 @@ def _experiments(folder: QueueFolder, job: Job) -> list[str]:
 
 
 def _change(given: argparse.Namespace, jobs: list[Job], what: str) -> int:
-    if given.json:
-        say_json({"ids": [job.id for job in jobs]})
-    else:
-        for job in jobs:
-            say(f"job {job.id}: {job.name} is {what}")
-    return SOUND
+    lines = (f"job {job.id}: {job.name} is {what}" for job in jobs)
+    return answer(given, {"ids": [job.id for job in jobs]}, *lines)
 
 
 def _logs(given: argparse.Namespace, folder: QueueFolder) -> int:
@@ -236,11 +228,9 @@ def _run(given: argparse.Namespace, folder: QueueFolder) -> int:
     adopt_orphans()  # of guards that are killed
     was_interrupted = runner.run()
     several = ("done", "failed", "interrupted")
-    if given.json:
-        say_json({"queue": str(folder.path), **{name: counts[name] for name in several}})
-    else:
-        ended = [f"{counts[name]} {name}" for name in several if counts[name]]
-        say(", ".join(ended) if ended else f"No job is due in {folder.path}.")
+    plain = {"queue": str(folder.path), **{name: counts[name] for name in several}}
+    ended = ", ".join(f"{counts[name]} {name}" for name in several if counts[name])
+    answer(given, plain, ended or f"No job is due in {folder.path}.")
     if was_interrupted:
         return INTERRUPTED
     return WRONG if counts["failed"] or counts["cannot start"] else SOUND

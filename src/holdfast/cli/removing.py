@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
+from functools import partial
 
 from holdfast.cli.browse.output import show_entries
-from holdfast.cli.printing import MISUSED, SOUND, WRONG, complain, quoted, say, say_json
+from holdfast.cli.printing import SOUND, ask, quoted, say, say_json, show_progress
 from holdfast.experiment.folder.settings import Settings
 from holdfast.results.removal import Part, Removal, erase, removal
 from holdfast.text.values import size
@@ -24,20 +24,16 @@ def remove(given: argparse.Namespace, settings: Settings) -> int:
     removals = [removal(path, part, settings, os.environ, now=now) for path in paths]
     if not given.json:
         _show(removals, now)
-    if not given.yes:
-        if given.json or not sys.stdin.isatty():
-            complain("nothing is removed: without a terminal to ask, pass --yes")
-            return MISUSED
-        if not _agreed():
-            complain("nothing is removed")
-            return WRONG
+    code = ask(given, "Remove this for good?", "nothing is removed")
+    if code != SOUND:
+        return code
     for one in removals:
         erase(
             one.layout,
             one.remote,
             experiment_id=one.experiment_id,
             known=one.claim,
-            progress=_progress,
+            progress=partial(show_progress, "objects removed"),
         )
         if not given.json:
             say(f"{one.entry.name} is removed ({size(one.entry.size_bytes or 0)} freed)")
@@ -74,14 +70,3 @@ def _parts(one: Removal) -> list[tuple[str, str]]:
     if one.remote is not None:
         parts.append((one.remote.public, f"{one.objects} objects, {size(one.bytes_stored)}"))
     return parts
-
-
-def _agreed() -> bool:
-    print("Remove this for good? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done == total else ""
-        print(f"\r{done} of {total} objects removed", end=end, file=sys.stderr, flush=True)

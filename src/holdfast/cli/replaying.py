@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from holdfast.cli.printing import SOUND, say, say_json
+from holdfast.cli.printing import answer
 from holdfast.experiment.folder.settings import Settings
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.trial.errors import InvalidConfig
@@ -19,18 +18,13 @@ def replay(given: argparse.Namespace, settings: Settings) -> int:
 
     found = replayed(
         given.path,
-        scheduler=_scheduler(given.scheduler, _options(given.option)),
+        scheduler=_scheduler(given.scheduler, dict(map(_option, given.option))),
         workers=given.workers,
         metric=given.metric,
         mode=given.mode,
         seed=given.seed,
     )
-    if given.json:
-        say_json({"path": given.path, **found.plain()})
-    else:
-        for line in str(found).splitlines():
-            say(line)
-    return SOUND
+    return answer(given, {"path": given.path, **found.plain()}, *str(found).splitlines())
 
 
 def _scheduler(name: str, options: dict[str, Any]) -> TrialScheduler:
@@ -40,10 +34,6 @@ def _scheduler(name: str, options: dict[str, Any]) -> TrialScheduler:
         return create_scheduler(name, **options)
     except (InvalidConfig, TypeError) as error:  # TypeError: an unknown option
         raise InvalidConfig(f"--scheduler {name}: {error}") from error
-
-
-def _options(texts: Sequence[str]) -> dict[str, Any]:
-    return dict(_option(text) for text in texts)
 
 
 def _option(text: str) -> tuple[str, Any]:

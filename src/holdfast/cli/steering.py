@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.printing import MISUSED, SOUND, WRONG, complain, say, say_json
+from holdfast.cli.printing import SOUND, answer, ask
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import resume_command
 from holdfast.experiment.records.view import Condition, ExperimentView
@@ -46,22 +45,15 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     if reason := why_not(experiment):
         raise CannotSteer(_instead(given, experiment) or reason)
     order = _order(given, experiment)
-    if isinstance(order, StopTrials) and not given.yes:
-        if given.json or not sys.stdin.isatty():
-            complain("no trial is stopped: without a terminal to ask, pass --yes")
-            return MISUSED
-        if not _agreed(order):
-            complain("no trial is stopped")
-            return WRONG
+    if isinstance(order, StopTrials):
+        code = ask(given, _question(order), "no trial is stopped")
+        if code != SOUND:
+            return code
     text = send_order(experiment, order, via="command")
-    resumed_by = resume_command(given.path) if isinstance(order, StopExperiment) else ""
-    if given.json:
-        say_json({"path": experiment.shown, "text": text})
-        return SOUND
-    say(f"{experiment.name}: {text}")
-    if resumed_by:
-        say(f"To resume: {resumed_by}")
-    return SOUND
+    lines = [f"{experiment.name}: {text}"]
+    if isinstance(order, StopExperiment):
+        lines.append(f"To resume: {resume_command(given.path)}")
+    return answer(given, {"path": experiment.shown, "text": text}, *lines)
 
 
 def _instead(given: argparse.Namespace, experiment: ExperimentView) -> str:
@@ -102,7 +94,7 @@ def _order(given: argparse.Namespace, experiment: ExperimentView) -> Order:
 
 def _check_no_restore(given: argparse.Namespace) -> None:
     for name in _OF_A_RESTORE:
-        if getattr(given, name) not in (None, False):
+        if getattr(given, name) not in (None, False, []):
             option = f"--{name.replace('_', '-')}"
             raise InvalidConfig(
                 f"{option} is for a restore of the whole experiment, and TRIAL for a live run: "
@@ -129,13 +121,11 @@ def _config(text: str) -> dict[str, Any]:
     return config
 
 
-def _agreed(order: StopTrials) -> bool:
+def _question(order: StopTrials) -> str:
     several = listed(order.trials, _SHOWN)
-    question = f"Stop {several} for good? Its results are kept, and it cannot continue [y/N] "
-    if len(order.trials) > 1:
-        question = (
-            f"Stop {len(order.trials):,} trials ({several}) for good? Their results are kept, and "
-            f"they cannot continue [y/N] "
-        )
-    print(question, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    if len(order.trials) == 1:
+        return f"Stop {several} for good? Its results are kept, and it cannot continue"
+    return (
+        f"Stop {len(order.trials):,} trials ({several}) for good? Their results are kept, and "
+        f"they cannot continue"
+    )

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.printing import SOUND, WRONG, complain, quoted, say, say_json
+from holdfast.cli.printing import SOUND, WRONG, answer, complain, quoted, say_json
 from holdfast.errors import Remedy
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import holdfast_command
@@ -42,8 +42,7 @@ def run_sweep(given: argparse.Namespace, settings: Settings) -> int:
     for note in opened.sweep.notes:
         complain(f"note: {note}")
     if given.dry_run:
-        _show(opened, as_json=given.json)
-        return SOUND
+        return _show(opened, given)
     ended = None if given.new or given.extend else _ended(opened, settings)
     if ended is None:
         results = _fit(opened, given)
@@ -132,27 +131,24 @@ def _say_ended(found: ExperimentView, given: argparse.Namespace) -> int:
     return WRONG if failed else SOUND
 
 
-def _show(opened: OpenedSweep, *, as_json: bool) -> None:
+def _show(opened: OpenedSweep, given: argparse.Namespace) -> int:
     tune, trainable = opened.sweep.tune, opened.sweep.trainable
     search = type(tune.search_alg).__name__ if tune.search_alg else "random or grid search"
     examples = opened.examples(_EXAMPLES)
-    if as_json:
-        say_json(
-            {
-                "path": quoted(opened.path),
-                "command": list(trainable.words),
-                "examples": examples,
-                "num_samples": tune.num_samples,
-                "trials": opened.trials,
-                "search": search,
-                "scheduler": type(tune.scheduler).__name__ if tune.scheduler else None,
-            }
-        )
-        return
-    say(f"results: {quoted(opened.path)}")
+    scheduler = type(tune.scheduler).__name__ if tune.scheduler else None
+    plain = {
+        "path": quoted(opened.path),
+        "command": list(trainable.words),
+        "examples": examples,
+        "num_samples": tune.num_samples,
+        "trials": opened.trials,
+        "search": search,
+        "scheduler": scheduler,
+    }
     count = opened.trials
     trials = "no limit on trials" if count is None else f"{count:,} trial{'s' * (count != 1)}"
-    scheduler = f", {type(tune.scheduler).__name__}" if tune.scheduler else ""
-    say(f"trials:  {trials}, {search}{scheduler}")
+    lines = [f"results: {quoted(opened.path)}"]
+    lines.append(f"trials:  {', '.join(filter(None, (trials, search, scheduler)))}")
     for number, example in enumerate(examples):
-        say(f"{'command: ' if number == 0 else 'or:      '}{printable(example)}")
+        lines.append(f"{'command: ' if number == 0 else 'or:      '}{printable(example)}")
+    return answer(given, plain, *lines)

@@ -10,15 +10,15 @@ from holdfast.cli.common_arguments import (
     TRIAL,
     add_command,
     add_experiment,
-    add_experiments,
     add_flag,
     add_goal,
     add_root,
-    add_trials,
+    add_several,
+    add_trial,
+    add_value,
     bound,
     complete_experiment,
     complete_place,
-    complete_trial,
     number,
     port,
     seconds,
@@ -103,106 +103,75 @@ def add_browsing(commands: Any) -> None:
     _add_web(commands)
 
 
-def _add_run(command: argparse.ArgumentParser) -> None:
-    """The experiment, and which of its runs."""
+def _add_of_run(commands: Any, name: str, text: str, json_help: str) -> argparse.ArgumentParser:
+    """A command about an experiment, or about one of its runs."""
+    command = add_command(commands, name, text, json_help=json_help)
     add_experiment(command)
-    command.add_argument(
-        "--run",
-        type=number,
-        metavar="N",
-        help="the Nth of several runs under this name (default: the newest)",
-    )
+    text = "the Nth of several runs under this name (default: the newest)"
+    add_value(command, "--run N", text, type=number)
+    return command
 
 
 def _add_ls(commands: Any) -> None:
     command = add_command(commands, "ls", _LS)
-    path = command.add_argument(
-        "path",
-        metavar="PATH",
-        nargs="?",
-        help="a directory or URI, as for storage_path (default: RAY_STORAGE, "
+    add_value(
+        command,
+        "path PATH",
+        "a directory or URI, as for storage_path (default: RAY_STORAGE, "
         "RAY_AIR_LOCAL_CACHE_DIR or ~/ray_results)",
+        completer=complete_place,
+        nargs="?",
     )
-    path.completer = complete_place  # type: ignore[attr-defined]
     add_flag(command, "--quick", "leave the sizes out")
-    command.add_argument(
-        "--tag",
-        type=tag,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="only those whose RunConfig has this tag; may be repeated",
-    )
+    text = "only those whose RunConfig has this tag; may be repeated"
+    add_several(command, "--tag NAME=VALUE", text, type=tag)
 
 
 def _add_show(commands: Any) -> None:
-    command = add_command(commands, "show", _SHOW, json_help="one JSON object, with every trial")
-    _add_run(command)
-    command.add_argument(
-        "-n", "--rows", type=number, default=20, metavar="N", help="trials in the table (0: all)"
-    )
+    command = _add_of_run(commands, "show", _SHOW, "one JSON object, with every trial")
+    add_value(command, "-n --rows N", "trials in the table (0: all)", type=number, default=20)
     add_flag(command, "--costs", "what trials have used, before their metrics")
-    add_flag(
-        command,
-        "-w --watch",
-        "show it again until no process runs it; where the output is not a terminal, each change",
+    text = (
+        "show it again until no process runs it; where the output is not a terminal, each change"
     )
-    command.add_argument(
-        "--interval",
-        type=seconds,
-        metavar="S",
-        help="with --watch: look every S seconds (default: 1 on this machine, 5 in storage)",
-    )
+    add_flag(command, "-w --watch", text)
+    text = "with --watch: look every S seconds (default: 1 on this machine, 5 in storage)"
+    add_value(command, "--interval S", text, type=seconds)
 
 
 def _add_nodes(commands: Any) -> None:
-    command = add_command(commands, "nodes", _NODES, json_help="one JSON object, with every node")
-    _add_run(command)
+    command = _add_of_run(commands, "nodes", _NODES, "one JSON object, with every node")
     add_flag(command, "--all", "also the nodes that left before the last restore")
 
 
 def _add_logs(commands: Any) -> None:
     json_help = "one JSON object with the text; with --follow one for each line"
-    command = add_command(commands, "logs", _LOGS, json_help=json_help)
-    _add_run(command)
-    trial = command.add_argument("trial", metavar="TRIAL", help=TRIAL)
-    trial.completer = complete_trial  # type: ignore[attr-defined]
+    command = _add_of_run(commands, "logs", _LOGS, json_help)
+    add_trial(command)
     which = command.add_mutually_exclusive_group()
     add_flag(which, "--stderr", "stderr instead of stdout")
     add_flag(which, "--error", "error.txt: the traceback of each attempt")
-    command.add_argument(
-        "--rank", type=int, default=0, metavar="R", help="the output of this rank"
-    )
-    command.add_argument("-n", "--tail", type=number, metavar="N", help="only the last N lines")
+    add_value(command, "--rank R", "the output of this rank", type=int, default=0)
+    add_value(command, "-n --tail N", "only the last N lines", type=number)
     how = command.add_mutually_exclusive_group()
     add_flag(how, "-f --follow", "keep printing until the trial has ended")
-    how.add_argument(
-        "--path", dest="only_path", action="store_true", help="print only the path of the file"
-    )
-    command.add_argument(
-        "--interval",
-        type=seconds,
-        metavar="S",
-        help="with --follow: look for new output every S seconds "
+    add_flag(how, "--path", "print only the path of the file", dest="only_path")
+    add_value(
+        command,
+        "--interval S",
+        "with --follow: look for new output every S seconds "
         "(default: 0.5 on this machine, 5 in storage)",
+        type=seconds,
     )
 
 
 def _add_best(commands: Any) -> None:
-    command = add_command(
-        commands,
-        "best",
-        _BEST,
-        json_help="one JSON object with the trial, its value and the config",
-    )
-    _add_run(command)
+    json_help = "one JSON object with the trial, its value and the config"
+    command = _add_of_run(commands, "best", _BEST, json_help)
     add_goal(command)
     _add_scope(command)
-    command.add_argument(
-        "--checkpoint",
-        metavar="DIR",
-        help="copy the trial's checkpoint to this new or empty directory",
-    )
+    text = "copy the trial's checkpoint to this new or empty directory"
+    add_value(command, "--checkpoint DIR", text)
 
 
 def _add_scope(command: argparse.ArgumentParser) -> None:
@@ -216,87 +185,60 @@ def _add_scope(command: argparse.ArgumentParser) -> None:
 
 
 def _add_export(commands: Any) -> None:
-    command = add_command(commands, "export", _EXPORT, json_help="one JSON object with the result")
-    _add_run(command)
-    command.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="a new .csv, .parquet or .json file (default: CSV to stdout)",
-    )
-    command.add_argument(
-        "--format", choices=("csv", "parquet", "json"), help="default: from the ending of FILE"
-    )
+    command = _add_of_run(commands, "export", _EXPORT, "one JSON object with the result")
+    text = "a new .csv, .parquet or .json file (default: CSV to stdout)"
+    add_value(command, "-o --output FILE", text)
+    forms = ("csv", "parquet", "json")
+    command.add_argument("--format", choices=forms, help="default: from the ending of FILE")
     add_flag(command, "--rows", "one line for each report")
     add_flag(command, "--force", "replace an existing FILE")
-    command.add_argument(
-        "--optuna", metavar="URL", help="an Optuna storage instead, such as sqlite:///trials.db"
-    )
-    command.add_argument("--study", metavar="NAME", help="the study's name there")
-    command.add_argument(
-        "--model",
-        metavar="DIR",
-        help="the checkpoint of the best trial instead, in a new or empty directory, with "
+    add_value(command, "--optuna URL", "an Optuna storage instead, such as sqlite:///trials.db")
+    add_value(command, "--study NAME", "the study's name there")
+    add_value(
+        command,
+        "--model DIR",
+        "the checkpoint of the best trial instead, in a new or empty directory, with "
         "params.json and metrics.json",
     )
-    trial = command.add_argument(
-        "--trial", metavar="TRIAL", help=f"with --model: not the best trial, but {TRIAL}"
-    )
-    trial.completer = complete_trial  # type: ignore[attr-defined]
+    add_trial(command, "--trial", f"with --model: not the best trial, but {TRIAL}")
     add_goal(command)
     _add_scope(command)
 
 
 def _add_compare(commands: Any) -> None:
     command = add_command(commands, "compare", _COMPARE)
-    sides = command.add_argument(
-        "sides",
-        metavar="EXPERIMENT[:TRIAL]",
+    add_value(
+        command,
+        "sides EXPERIMENT[:TRIAL]",
+        f"{EXPERIMENT}. With :TRIAL a trial of it: {TRIAL}. Without, its best trial",
+        completer=complete_experiment,
         nargs="+",
-        help=f"{EXPERIMENT}. With :TRIAL a trial of it: {TRIAL}. Without, its best trial",
     )
-    sides.completer = complete_experiment  # type: ignore[attr-defined]
     add_root(command)
     add_goal(command)
-    command.add_argument(
-        "--x",
-        default="training_iteration",
-        metavar="METRIC",
-        help="the horizontal axis, such as time_total_s (default: training_iteration)",
-    )
-    command.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="draw the curves into this .png, .svg or .pdf file, with matplotlib",
-    )
-    command.set_defaults(path=None)
+    text = "the horizontal axis, such as time_total_s (default: training_iteration)"
+    add_value(command, "--x METRIC", text, default="training_iteration")
+    text = "draw the curves into this .png, .svg or .pdf file, with matplotlib"
+    add_value(command, "-o --output FILE", text)
 
 
 def _add_plot(commands: Any) -> None:
-    command = add_command(
-        commands, "plot", _PLOT, json_help="one JSON object with the file's path"
-    )
-    _add_run(command)
-    command.add_argument(
-        "--kind",
-        default="learning_curves",
-        metavar="KIND",
-        help="learning_curves (the default), parallel_coordinates, importance, ...: an unknown "
+    command = _add_of_run(commands, "plot", _PLOT, "one JSON object with the file's path")
+    add_value(
+        command,
+        "--kind KIND",
+        "learning_curves (the default), parallel_coordinates, importance, ...: an unknown "
         "one prints all",
+        default="learning_curves",
     )
-    command.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="a .png, .svg or .pdf file, which is replaced (default: NAME-KIND.png here)",
-    )
+    text = "a .png, .svg or .pdf file, which is replaced (default: NAME-KIND.png here)"
+    add_value(command, "-o --output FILE", text)
     add_goal(command, "; for --kind pareto two, as in time_s,accuracy")
 
 
 def _add_rm(commands: Any) -> None:
     command = add_command(commands, "rm", _RM, json_help="one JSON object; needs --yes")
-    add_experiments(command, f"{EXPERIMENT}; of one in storage, the URI")
+    add_experiment(command, "paths", f"{EXPERIMENT}; of one in storage, the URI", nargs="+")
     part = command.add_mutually_exclusive_group()
     add_flag(part, "--local", "only the tree on this machine")
     add_flag(part, "--storage", "only what is in storage")
@@ -304,15 +246,15 @@ def _add_rm(commands: Any) -> None:
 
 
 def _add_resume(commands: Any) -> None:
-    command = add_command(
-        commands, "resume", _RESUME, json_help="at the end, one JSON object as from show"
-    )
+    json_help = "at the end, one JSON object as from show"
+    command = add_command(commands, "resume", _RESUME, json_help=json_help)
     add_experiment(command)
-    add_trials(command, "*", "; without one, the experiment is restored")
-    command.add_argument(
-        "--trainable",
-        metavar="MODULE:NAME",
-        help="the trainable to run instead of the stored one: new code, or one that can be "
+    text = f"{TRIAL}; without one, the experiment is restored"
+    add_trial(command, "trials", text, nargs="*")
+    add_value(
+        command,
+        "--trainable MODULE:NAME",
+        "the trainable to run instead of the stored one: new code, or one that can be "
         "loaded. FILE.py:NAME takes it from a script and does not run the script",
     )
     add_flag(
@@ -326,11 +268,8 @@ def _add_resume(commands: Any) -> None:
     add_flag(errored, "--restart-errored", "start failed trials again")
     add_flag(command, "--skip-unfinished", "do not resume unfinished trials")
     finished = command.add_mutually_exclusive_group()
-    add_flag(
-        finished,
-        "--resume-finished",
-        "resume finished trials from their checkpoints, up to --stop",
-    )
+    text = "resume finished trials from their checkpoints, up to --stop"
+    add_flag(finished, "--resume-finished", text)
     add_flag(finished, "--restart-finished", "start finished trials again")
     add_flag(
         command,
@@ -338,28 +277,13 @@ def _add_resume(commands: Any) -> None:
         "allow --num-samples, --stop and --time-budget to change the experiment; existing "
         "trials are kept",
     )
-    command.add_argument(
-        "--num-samples", type=int, metavar="N", help="trials in total; -1: no limit"
-    )
-    command.add_argument(
-        "--stop",
-        type=bound,
-        action="append",
-        metavar="KEY=VALUE",
-        help="end a trial when KEY reaches VALUE; replaces the whole stop condition; repeatable",
-    )
-    command.add_argument(
-        "--time-budget",
-        type=float,
-        metavar="S",
-        help="seconds in total, over all restores; inf: no limit",
-    )
-    command.add_argument(
-        "--max-concurrent-trials",
-        type=int,
-        metavar="N",
-        help="trials at once, from now on; 0: no limit",
-    )
+    add_value(command, "--num-samples N", "trials in total; -1: no limit", type=int)
+    text = "end a trial when KEY reaches VALUE; replaces the whole stop condition; repeatable"
+    add_several(command, "--stop KEY=VALUE", text, type=bound)
+    text = "seconds in total, over all restores; inf: no limit"
+    add_value(command, "--time-budget S", text, type=float)
+    text = "trials at once, from now on; 0: no limit"
+    add_value(command, "--max-concurrent-trials N", text, type=int)
 
 
 def _add_completion(commands: Any) -> None:
@@ -371,64 +295,30 @@ def _add_completion(commands: Any) -> None:
         "fish: holdfast completion fish | source",
     )
     command.add_argument("shell", choices=("bash", "zsh", "fish"))
-    command.set_defaults(json=False, path=None)
 
 
 def _add_replay(commands: Any) -> None:
     command = add_command(commands, "replay", _REPLAY)
     add_experiment(command)
-    command.add_argument(
-        "--scheduler",
-        metavar="NAME",
-        default="fifo",
-        help="asha, hyperband, ... as for tune.create_scheduler() (default: fifo)",
-    )
-    command.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an argument of the scheduler, such as max_t=81; VALUE is JSON or text; repeatable",
-    )
-    command.add_argument(
-        "--workers", type=number, metavar="N", help="trials at once (default: as in the run)"
-    )
+    text = "asha, hyperband, ... as for tune.create_scheduler() (default: fifo)"
+    add_value(command, "--scheduler NAME", text, default="fifo")
+    text = "an argument of the scheduler, such as max_t=81; VALUE is JSON or text; repeatable"
+    add_several(command, "--option NAME=VALUE", text)
+    add_value(command, "--workers N", "trials at once (default: as in the run)", type=number)
     add_goal(command)
-    command.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the scheduler")
+    add_value(command, "--seed S", "seed of the scheduler", type=int, default=0)
 
 
 def _add_web(commands: Any) -> None:
     command = add_command(commands, "web", _WEB, json_help="one JSON object with the url")
-    path = command.add_argument(
-        "path",
-        metavar="PATH",
-        nargs="?",
-        help="a directory or URI with experiments, or an experiment (default: as for ls)",
-    )
-    path.completer = complete_experiment  # type: ignore[attr-defined]
-    command.add_argument(
-        "--port",
-        type=port,
-        metavar="N",
-        help="default: 8765 or, if that is in use, the next free one; 0: any",
-    )
+    text = "a directory or URI with experiments, or an experiment (default: as for ls)"
+    add_value(command, "path PATH", text, completer=complete_experiment, nargs="?")
+    text = "default: 8765 or, if that is in use, the next free one; 0: any"
+    add_value(command, "--port N", text, type=port)
     add_flag(command, "--open", "open the URL in a browser")
-    command.add_argument(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help="the address to listen on (default: 127.0.0.1, which only this machine reaches)",
-    )
-    command.add_argument(
-        "--base-url",
-        default="/",
-        metavar="PATH",
-        help="the path at which a proxy serves the page, such as Jupyter's /proxy/8765",
-    )
-    command.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="also answer for this host, as of a proxy; may be repeated",
-    )
+    text = "the address to listen on (default: 127.0.0.1, which only this machine reaches)"
+    add_value(command, "--host ADDRESS", text, default="127.0.0.1")
+    text = "the path at which a proxy serves the page, such as Jupyter's /proxy/8765"
+    add_value(command, "--base-url PATH", text, default="/")
+    text = "also answer for this host, as of a proxy; may be repeated"
+    add_several(command, "--allow-host NAME", text)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.cli.browse.output import show_catalog, show_other_places, show_overview
-from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
+from holdfast.cli.printing import SOUND, WRONG, answer, complain, say, say_json
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.view import ExperimentView
 from holdfast.results.outcome import Outcome
@@ -174,13 +174,9 @@ def _export(given: argparse.Namespace, experiment: ExperimentView) -> int:
     write_table(lines, given.output, form, replace=given.force)
     if given.output is None:
         return SOUND
-    if given.json:
-        say_json(
-            {"path": experiment.shown, "output": given.output, "format": form, "lines": len(lines)}
-        )
-    else:
-        say(f"{given.output}: {len(lines)} {'reports' if given.rows else 'trials'} as {form}")
-    return SOUND
+    plain = {"path": experiment.shown, "output": given.output, "format": form}
+    text = f"{given.output}: {len(lines)} {'reports' if given.rows else 'trials'} as {form}"
+    return answer(given, {**plain, "lines": len(lines)}, text)
 
 
 def _plot(given: argparse.Namespace, experiment: ExperimentView) -> int:
@@ -191,11 +187,8 @@ def _plot(given: argparse.Namespace, experiment: ExperimentView) -> int:
     check_picture(output)
     axes = draw(outcome_of(experiment), given.kind, given.metric, given.mode)
     save_picture(axes, output)
-    if given.json:
-        say_json({"path": experiment.shown, "kind": given.kind, "output": output})
-    else:
-        say(output)
-    return SOUND
+    plain = {"path": experiment.shown, "kind": given.kind, "output": output}
+    return answer(given, plain, output)
 
 
 def _lines(given: argparse.Namespace, experiment: ExperimentView) -> list[dict[str, Any]]:
@@ -208,14 +201,12 @@ def _to_optuna(given: argparse.Namespace, experiment: ExperimentView) -> int:
     done = results_of(experiment).to_optuna(
         given.optuna, study_name=given.study, metric=given.metric, mode=given.mode
     )
-    if given.json:
-        say_json({"path": experiment.shown, "storage": redact(given.optuna), **done.plain()})
-    else:
-        say(
-            f"study {done.study_name!r}: {done.added} trials added, {done.updated} updated, "
-            f"{done.unchanged} unchanged"
-        )
-    return SOUND
+    plain = {"path": experiment.shown, "storage": redact(given.optuna), **done.plain()}
+    text = (
+        f"study {done.study_name!r}: {done.added} trials added, {done.updated} updated, "
+        f"{done.unchanged} unchanged"
+    )
+    return answer(given, plain, text)
 
 
 def best(given: argparse.Namespace, experiment: ExperimentView) -> int:
@@ -227,7 +218,7 @@ def best(given: argparse.Namespace, experiment: ExperimentView) -> int:
     outcome = outcome_of(experiment)
     is_one = given.metric or given.mode or given.checkpoint
     if outcome.spec.goals and outcome.metric is None and not is_one:
-        return _show_front(experiment, is_json=given.json)
+        return _show_front(experiment, given)
     metric, mode = _goal(outcome, given)
     trial, value = outcome.best_scored(metric, mode, given.scope)
     _tell_if_cut(outcome, trial)
@@ -305,7 +296,7 @@ def _tell_if_better(result: Result, metric: str, mode: str) -> None:
             return
 
 
-def _show_front(experiment: ExperimentView, *, is_json: bool) -> int:
+def _show_front(experiment: ExperimentView, given: argparse.Namespace) -> int:
     """The trials that no other beats in all goals."""
     from holdfast.experiment.records.rows import shown_config
     from holdfast.experiment.records.view import Condition
@@ -313,28 +304,19 @@ def _show_front(experiment: ExperimentView, *, is_json: bool) -> int:
     from holdfast.results.ranking import front_text, goals_text, params_of, varied_names
 
     spec, front = experiment.machine.spec, outcome_of(experiment).pareto_front()
-    if is_json:
-        is_live = experiment.condition(time.time()) is Condition.LIVE
-        about = [
-            {
-                **trial_as_json(experiment, one.trial, is_live=is_live),
-                "values": dict(zip(spec.goals, one.values, strict=True)),
-                "config": shown_config(one.trial.config),
-            }
-            for one in front
-        ]
-        say_json({"path": experiment.shown, "goals": dict(spec.goals), "front": about})
-        return SOUND
+    is_live = experiment.condition(time.time()) is Condition.LIVE
     names = varied_names(spec, [one.trial for one in front])
-    say(f"{goals_text(spec.goals)}: {front_text(len(front))}")
-    lines = [["TRIAL", *spec.goals, *names]]
+    about, table = [], [["TRIAL", *spec.goals, *names]]
     for one in front:
+        shown = trial_as_json(experiment, one.trial, is_live=is_live)
+        shown["values"] = dict(zip(spec.goals, one.values, strict=True))
+        about.append({**shown, "config": shown_config(one.trial.config)})
         params = params_of(one.trial)
         cells = map(format_cell, [*one.values, *(params.get(name) for name in names)])
-        lines.append([one.trial.trial_id, *cells])
-    for line in aligned(lines) if front else ():
-        say(line)
-    return SOUND
+        table.append([one.trial.trial_id, *cells])
+    plain = {"path": experiment.shown, "goals": dict(spec.goals), "front": about}
+    text = f"{goals_text(spec.goals)}: {front_text(len(front))}"
+    return answer(given, plain, text, *(aligned(table) if front else ()))
 
 
 def export_model(given: argparse.Namespace, experiment: ExperimentView) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain, repeat
 
 from holdfast.cli.printing import quoted, say
 from holdfast.experiment.folder.layout import SET_ASIDE
@@ -40,7 +41,6 @@ from holdfast.results.overview import (
     failure_causes,
 )
 from holdfast.results.ranking import front_text, goals_text
-from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import changes_text, number, short_name, unread_text
 from holdfast.text.values import (
@@ -53,7 +53,7 @@ from holdfast.text.values import (
     width_of,
 )
 from holdfast.trial.resources import Usage
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status
 
 STATE_STYLES = {
     Condition.LIVE: "cyan",
@@ -216,7 +216,7 @@ def show_overview(
     if unread := unread_text(summary.unread):
         say(unread, "yellow")
     machine = experiment.machine
-    show_scheduler(machine.trials.values(), machine.spec, terminal_width())
+    _show_scheduler(machine)
     _show_notes(machine)
     _show_failures(experiment)
     if not experiment.is_followed:  # only the newest can be resumed
@@ -344,9 +344,10 @@ def _script(experiment: ExperimentView) -> str:
     return f"--trainable {quoted(there[0])} " if there else ""
 
 
-def print_table(lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
+def print_table(lines: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> None:
     """`lines` are the header, and the rows with these `styles`."""
-    for line, style in zip(aligned(lines, terminal_width()), ["bold", *styles], strict=True):
+    every = chain(["bold"], styles, repeat(""))
+    for line, style in zip(aligned(lines, terminal_width()), every, strict=False):
         say(line, style)
 
 
@@ -355,65 +356,45 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-def show_scheduler(trials: Iterable[Trial], spec: ExperimentSpec, width: int) -> None:
+def _show_scheduler(machine: Machine) -> None:
     """Print the rungs, or the newest takeovers; nothing if there are none."""
-    known = list(trials)
+    known, spec = list(machine.trials.values()), machine.spec
     name = short_name(spec.scheduler)
     if rungs := rung_counts(known):
         say("")
         by = f", by {spec.metric}" if spec.metric else ""
         say(f"{name}: the rungs{by}")
-        _print(rung_lines(rungs), width)
+        print_table(_rung_lines(rungs))
     if takeovers := takeover_facts(known):
         say("")
         shown = takeovers[-_SHOWN_TAKEOVERS:]
         more = f", the last {len(shown)} (--json has all)" * (len(shown) < len(takeovers))
         say(f"{name}: {counted(len(takeovers), 'takeover', 'takeovers')}{more}")
-        _print(takeover_lines(shown), width)
+        print_table(_takeover_lines(shown))
 
 
-def _print(lines: Sequence[Sequence[str]], width: int) -> None:
-    for line, style in zip(aligned(lines, width), ["bold", *[""] * len(lines)], strict=False):
-        say(line, style)
-
-
-def rung_lines(rungs: Sequence[RungCount]) -> list[list[str]]:
+def _rung_lines(rungs: Sequence[RungCount]) -> list[list[str]]:
     """The header and a line for each rung; columns that say nothing are left out."""
     brackets = len({rung.bracket for rung in rungs}) > 1
     waits = any(rung.waiting for rung in rungs)
     judged = any(rung.cutoff is not None for rung in rungs)
     lines = [["BRACKET", "RUNG", "REACHED", "PROMOTED", "STOPPED", "WAITING", "CUTOFF"]]
-    lines += [
-        [
-            str(rung.bracket),
-            f"{rung.milestone:g}",
-            str(rung.reached),
-            str(rung.promoted),
-            str(rung.stopped),
-            str(rung.waiting),
-            format_cell(rung.cutoff),
-        ]
-        for rung in rungs
-    ]
+    for rung in rungs:
+        counts = (rung.reached, rung.promoted, rung.stopped, rung.waiting)
+        places = [str(rung.bracket), f"{rung.milestone:g}"]
+        lines.append([*places, *map(str, counts), format_cell(rung.cutoff)])
     kept = (brackets, True, True, True, True, waits, judged)
     return [[cell for cell, is_kept in zip(line, kept, strict=True) if is_kept] for line in lines]
 
 
-def takeover_lines(takeovers: Sequence[TakeoverFact]) -> list[list[str]]:
+def _takeover_lines(takeovers: Sequence[TakeoverFact]) -> list[list[str]]:
     """The header and a line for each takeover."""
-    return [
-        ["TRIAL", "AT", "CONTINUES", "FROM", "CHANGES"],
-        *(
-            [
-                number(one.trial_id),
-                str(one.iteration),
-                number(one.source),
-                str(one.source_iteration),
-                changes_text(one.changes),
-            ]
-            for one in takeovers
-        ),
-    ]
+    lines = [["TRIAL", "AT", "CONTINUES", "FROM", "CHANGES"]]
+    for one in takeovers:
+        source = [number(one.source), str(one.source_iteration)]
+        changes = changes_text(one.changes)
+        lines.append([number(one.trial_id), str(one.iteration), *source, changes])
+    return lines
 
 
 _HEADER = ("NODE", "STATE", "HOLDS", "TRIALS", "JOINED", "HEARD", "FREE DISK", "HOST", "ADDRESS")
