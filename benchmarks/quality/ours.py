@@ -78,8 +78,7 @@ def run(ours: Ours, task: Task, seed: int, field: Field) -> Points:
     search = None if ours.uses_generator else ours.search(task, seed) or Drawn(task, seed)
     space = ours.space(task)
     if isinstance(search, Drawn):  # it draws conditional parameters itself
-        always = {axis.name for axis in task.space if axis.where is None}
-        space = {name: domain for name, domain in space.items() if name in always}
+        space = domains([axis for axis in task.space if axis.where is None], tune)
     given: dict[str, Any] = {
         "num_samples": 10**9, "time_budget_s": field.budget_s(task), **ours.settings
     }  # fmt: skip

@@ -17,6 +17,7 @@ from benchmarks.tasks.analytic import (
 from benchmarks.tasks.evolving import QUADRATIC, QUADRATIC_IN_BATCHES, UNEVEN_QUADRATIC
 from benchmarks.tasks.mixed import NETWORK, SMALL_NETWORK
 from benchmarks.tasks.recorded import recorded
+from benchmarks.tasks.surrogates import surrogate
 from benchmarks.tasks.task import Task
 
 
@@ -69,4 +70,7 @@ TASKS: Mapping[str, Callable[[], Task]] = {
 
 @cache
 def task(name: str) -> Task:
+    """The task of this name: of TASKS, or `family/data set` of a surrogate."""
+    if "/" in name:
+        return surrogate(*name.split("/"))
     return TASKS[name]()

@@ -13,8 +13,8 @@ def domains(space: Space, tune: Any) -> dict[str, Any]:
 
 
 def conditional(space: Space, tune: Any) -> dict[str, Any]:
-    """The space with conditions: a parameter that exists with only one value of another is inside
-    that category, which is then a dict of both."""
+    """The space with conditions: a parameter that exists with some values of another is inside
+    each of those categories, which is then a dict of both."""
     return {axis.name: _with_dependents(axis, space, tune) for axis in space if axis.where is None}
 
 
@@ -23,7 +23,11 @@ def _with_dependents(axis: Axis, space: Space, tune: Any) -> Any:
         return _domain(axis, tune)
     categories = []
     for value in axis.choices:
-        below = [other for other in space if other.where == (axis.name, value)]
+        below = [
+            other
+            for other in space
+            if other.where and other.where[0] == axis.name and value in other.where[1:]
+        ]
         inside = {axis.name: value, **domains(below, tune)}
         categories.append(inside if below else value)
     return tune.choice(categories)

@@ -16,7 +16,7 @@ class Axis:
     """One parameter: a float or an integer from `low` to `high`, both included, or a choice.
 
     `log`: drawn so that its logarithm is uniform. `where`: it exists only if the axis of this
-    name, which comes before it, has this value.
+    name, which comes before it, has one of the values that follow.
     """
 
     name: str
@@ -25,10 +25,10 @@ class Axis:
     log: bool = False
     integer: bool = False
     choices: Sequence[Any] = ()
-    where: tuple[str, Any] | None = None
+    where: tuple[Any, ...] | None = None
 
     def exists(self, config: Config) -> bool:
-        return self.where is None or config.get(self.where[0]) == self.where[1]
+        return self.where is None or config.get(self.where[0]) in self.where[1:]
 
     def at(self, part: float) -> Any:
         """The value at `part`, from 0 up to 1, of the way from the first to the last."""

@@ -42,10 +42,16 @@ class Task:
     """Whether a change in the middle of a training matters, as for PBT."""
     cost: Callable[[Config], float] | None = None
     worth: Callable[[], Worth] = lambda: lambda value, config: value
+    middle: float | None = None
+    """The median of random configurations that are trained to the end, where it is known."""
+    mean_s: float | None = None
+    """The mean time of such a training, where it is known."""
 
     @property
     def full_s(self) -> float:
         """Seconds of a whole training of an average configuration."""
+        if self.mean_s is not None:
+            return self.mean_s
         return self.epochs * self.seconds({axis.name: axis.at(0.5) for axis in self.space})
 
     def given(self, config: Config) -> Config:
@@ -83,6 +89,8 @@ class Task:
 @cache
 def typical(task: Task) -> float:
     """The median distance to the best of random configurations trained to the end."""
+    if task.middle is not None:
+        return task.middle - task.best
     random = Random(task.name)
     configs = [draw(task.space, random) for _ in range(_TYPICAL_OF)]
     ends = sorted(task.worth()(task.value(one, task.epochs), one) for one in configs)
