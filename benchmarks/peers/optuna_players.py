@@ -86,11 +86,34 @@ def _median(task: Task, seed: int) -> Player:
     return OptunaPlayer(task, seed, pruner=pruner, draws=True)
 
 
+def _gp(task: Task, seed: int) -> Player:
+    return OptunaPlayer(task, seed, sampler=optuna.samplers.GPSampler(seed=seed), draws=False)
+
+
+def _tpe_with(pruner: Callable[[Task], Any]) -> Callable[[Task, int], Player]:
+    def made(task: Task, seed: int) -> Player:
+        sampler = optuna.samplers.TPESampler(seed=seed)
+        return OptunaPlayer(task, seed, sampler=sampler, pruner=pruner(task), draws=False)
+
+    return made
+
+
+def _default_median(task: Task) -> Any:
+    return optuna.pruners.MedianPruner()
+
+
+def _default_hyperband(task: Task) -> Any:
+    return optuna.pruners.HyperbandPruner(max_resource=task.epochs)
+
+
 PLAYERS: Mapping[str, Callable[[Task, int], Player]] = {
     "random": _random,
     "TPE": _tpe,
     "ASHA": _halving,
     "HyperBand": _hyperband,
     "median": _median,
+    "GP": _gp,
+    "TPE, median": _tpe_with(_default_median),
+    "TPE, HyperBand": _tpe_with(_default_hyperband),
 }
 VERSION = str(optuna.__version__)

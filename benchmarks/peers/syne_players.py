@@ -17,6 +17,7 @@ from syne_tune.optimizer.schedulers.multiobjective.moasha import MOASHA
 from syne_tune.optimizer.schedulers.pbt import PopulationBasedTraining
 
 from benchmarks.peers.clock import CONTINUE, PAUSE, STOP, Player, Run
+from benchmarks.peers.values import plain
 from benchmarks.tasks.space import Axis
 from benchmarks.tasks.task import Task, drawn
 
@@ -44,7 +45,7 @@ class SynePlayer:
             return self._runs[int(suggested.checkpoint_trial_id)]
         number, config = len(self._trials), dict(suggested.config)
         trial = Trial(trial_id=number, config=config, creation_time=datetime(2026, 1, 1))  # noqa: DTZ001
-        run = Run(number=number, config=_plain(config), state=self._task.begun)
+        run = Run(number=number, config=plain(config), state=self._task.begun)
         if suggested.checkpoint_trial_id is not None:
             source = self._runs[suggested.checkpoint_trial_id]
             run.state, run.epoch = source.state, source.epoch
@@ -64,13 +65,6 @@ class SynePlayer:
 
     def _result(self, run: Run, seen: float) -> dict[str, float]:
         return {**self._task.row(seen, self._task.given(run.config)), EPOCH: run.epoch}
-
-
-def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in config.items()
-    }
 
 
 def _space(task: Task) -> dict[str, Any]:

@@ -11,4 +11,7 @@ environment that `scripts/venv quality` makes:
 
 The answer is the regret after 12.5, 25, 50 and 100 trainings: 0 is the best known value, 1 the
 median of random configurations. The Tuner gets `conditional(task.space, tune)`.
+
+`scripts/quality external --contestants NAME ...` runs those of external/contestants.py and stores
+the results; `scripts/quality` runs the contests on the other tasks.
 """

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import holdfast
 from benchmarks.quality.contest import RANDOM, Contest
@@ -19,7 +20,10 @@ from benchmarks.tasks.task import Field
 
 _PEER_SCRIPT = Path(__file__).resolve().parent.parent / "peers" / "run.py"
 PEERS = ("ray", "optuna", "syne")
-NAMES = {"ray": "Ray Tune", "optuna": "Optuna", "syne": "Syne Tune", OURS: "holdfast"}
+NAMES = {
+    "ray": "Ray Tune", "optuna": "Optuna", "syne": "Syne Tune", "smac": "SMAC3", "hebo": "HEBO",
+    "ax": "Ax", OURS: "holdfast",
+}  # fmt: skip
 
 Say = Callable[[str], object]
 
@@ -65,38 +69,42 @@ def run_peer(
     peer: str, algorithm: str, tasks: Sequence[str], field: Field, seeds: int
 ) -> Iterator[Result]:
     """One result for each task, as they arrive. Raises Absent, subprocess.CalledProcessError."""
-    python = python_of(peer)
-    if python is None:
-        raise Absent(f"{NAMES[peer]}: HOLDFAST_{peer.upper()}_PYTHON is not set")
     common = {"algorithm": algorithm, "workers": field.workers, "trainings": field.trainings}
-    asked = {"runs": [{**common, "task": name, "seeds": list(range(seeds))} for name in tasks]}
-    command = [python, "-W", "ignore", str(_PEER_SCRIPT), peer]
+    runs = [{**common, "task": name, "seeds": list(range(seeds))} for name in tasks]
+    version = ""
+    for told in answers_of(peer, runs):
+        version = told.get("version", version)
+        if "courses" in told:
+            yield _of_peer(peer, field, version, told)
+
+
+def answers_of(side: str, runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The answers of peers/run.py: the version, then one for each run, as they arrive. Raises
+    Absent, subprocess.CalledProcessError."""
+    python = sys.executable if side == OURS else python_of(side)
+    if python is None:
+        raise Absent(f"{NAMES[side]}: HOLDFAST_{side.upper()}_PYTHON is not set")
+    command = [python, "-W", "ignore", str(_PEER_SCRIPT), side]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(asked))
+        process.stdin.write(json.dumps({"runs": runs}))
         process.stdin.close()
-        version = ""
         for line in process.stdout:
-            told = json.loads(line)
-            version = told.get("version", version)
-            if "courses" in told:
-                yield _of_peer(peer, field, version, told)
+            yield json.loads(line)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
 
 
-def _of_peer(peer: str, field: Field, version: str, told: Mapping[str, object]) -> Result:
-    courses = told["courses"]
-    assert isinstance(courses, list)
+def _of_peer(peer: str, field: Field, version: str, told: Mapping[str, Any]) -> Result:
     return result_of(
         peer,
-        str(told["algorithm"]),
-        task_of(str(told["task"])),
+        told["algorithm"],
+        task_of(told["task"]),
         field,
-        [[(at, value) for at, value in course] for course in courses],
+        [[(at, value) for at, value in course] for course in told["courses"]],
         version=version,
-        took_s=float(str(told["took_s"])),
+        took_s=told["took_s"],
     )

@@ -18,6 +18,7 @@ from benchmarks.tasks.evolving import QUADRATIC, QUADRATIC_IN_BATCHES, UNEVEN_QU
 from benchmarks.tasks.mixed import NETWORK, SMALL_NETWORK
 from benchmarks.tasks.recorded import recorded
 from benchmarks.tasks.surrogates import surrogate
+from benchmarks.tasks.synthetic import SYNTHETIC
 from benchmarks.tasks.task import Task
 
 
@@ -70,7 +71,8 @@ TASKS: Mapping[str, Callable[[], Task]] = {
 
 @cache
 def task(name: str) -> Task:
-    """The task of this name: of TASKS, or `family/data set` of a surrogate."""
-    if "/" in name:
-        return surrogate(*name.split("/"))
-    return TASKS[name]()
+    """The task of this name: of TASKS, or one of a family, as in `lcbench/3945`, `noisy/2`."""
+    family, _, number = name.partition("/")
+    if family in SYNTHETIC:
+        return SYNTHETIC[family](int(number))
+    return surrogate(family, number) if number else TASKS[name]()

@@ -9,7 +9,7 @@ Three families, each with one task for each data set:
 A value is the error: 1 - accuracy on the validation set. `onnxruntime` evaluates the networks; it
 is imported with the first question. What is known of each task (its best value, the median of
 random configurations, the mean time of a training) is in `facts.json`, which
-`python -m benchmarks.quality.facts` makes.
+`python -m benchmarks.quality.external.facts` makes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import pytest
 from benchmarks.peers.clock import CONTINUE, Run, play
 from benchmarks.quality.command import main
 from benchmarks.quality.contests import CONTESTS
-from benchmarks.quality.external import development, held_out, regrets
 from benchmarks.quality.ours import Ours, run
 from benchmarks.quality.results import OURS, Result, read
 from benchmarks.quality.statistics import LEVEL, MARGIN, better, holm, not_worse
@@ -20,7 +19,7 @@ from benchmarks.quality.verdicts import AgainstPeer, against_peers, against_rand
 from benchmarks.tasks.analytic import BRANIN
 from benchmarks.tasks.course import Course, mean_between, value_at
 from benchmarks.tasks.mixed import SMALL_NETWORK
-from benchmarks.tasks.task import Field, Task, drawn, typical
+from benchmarks.tasks.task import Field, Task, drawn
 
 SEEDS = range(30)
 SPREAD = [0.5 + 0.01 * (7 * seed % 30) for seed in SEEDS]
@@ -167,23 +166,3 @@ def test_what_an_algorithm_came_to_stands_in_the_last_cell_of_its_row(tmp_path: 
     assert page.read_text().splitlines()[1:] == [
         f"| `ASHAScheduler`, `A` | x | {told} |", "| `FIFO` | | none |",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("family", ["lcbench"])
-def test_no_task_is_for_development_and_for_the_end(family: str) -> None:
-    before, last = development(family), held_out(family)
-    assert (len(before), len(last)) == (12, 20)
-    assert not {*before} & {*last}
-
-
-def test_curves_of_the_end_are_not_those_of_development() -> None:
-    assert [name.replace("curves", "lcbench") for name in held_out("curves")] == held_out(
-        "lcbench"
-    )
-
-
-def test_the_budget_of_a_run_is_shared_by_its_workers() -> None:
-    at = BRANIN.full_s
-    points = [(at, BRANIN.best + typical(BRANIN)), (3 * at, BRANIN.best)]
-    assert regrets(BRANIN, points, [4.0, 8.0, 24.0], workers=8) == [1.0, 1.0, 0.0]
-    assert regrets(BRANIN, points, [4.0], workers=1) == [0.0]

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.quality.facts [TASK ...]`: adds to data/hpo/facts.json what is missing.
+"""`python -m benchmarks.quality.external.facts [TASK ...]`: adds what data/hpo/facts.json lacks.
 
 Of each surrogate: the best value that a thorough search finds (10,000 random configurations, then
 50 generations of 200 neighbours of the 30 best), the median of 2,000 random configurations,
