@@ -36,7 +36,7 @@ JOINED = {
 # Waits without a deadline of their own, by file and function.
 ENDLESS = {
     ("experiment/control/run.py", "_work"): "a run lasts as long as its trials",
-    ("experiment/control/run.py", "join"): "of a thread that has set `done` as its last act",
+    ("experiment/control/watch.py", "join"): "of a thread that has set `done` as its last act",
     ("experiment/control/services.py", "finish"): "both steps have one, and an abort cancels them",
     ("experiment/control/watch.py", "watch"): "of a run that has ended",
     ("experiment/trackers/process.py", "main"): "of the thread that ends this process",

@@ -17,7 +17,8 @@ from typing import assert_never
 
 from holdfast.dataclass import dataclass
 from holdfast.errors import Remedy
-from holdfast.experiment.callbacks.thread import CallbackThread, Level, Tell
+from holdfast.experiment.callbacks.thread import CallbackThread, Level
+from holdfast.experiment.control.output import RunOutput
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.user_code import UserCode
 from holdfast.experiment.control.user_threads import Change, history, others_moved
@@ -25,7 +26,14 @@ from holdfast.experiment.folder.shell import holdfast_command, resume_command
 from holdfast.experiment.machine.fair_share import CapacityShare
 from holdfast.experiment.progress.scheduler_facts import takeover_fact
 from holdfast.experiment.progress.summarizer import value_of
-from holdfast.experiment.progress.wording import HeldNews, Retry, is_shown, retry_of
+from holdfast.experiment.progress.wording import (
+    HeldNews,
+    Retries,
+    Retry,
+    is_shown,
+    retry_of,
+    retry_text,
+)
 from holdfast.experiment.records.journal import pack, wall_time
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
@@ -141,11 +149,7 @@ _BEFORE_IT_RUNS = (Status.PENDING, Status.STARTING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerParts:
-    """The running parts that the controller works with.
-
-    `show_line` is called with a trial's name, a pid, a stream and a line of output; `on_change`
-    after each write to the journal, with whether a trial has another status now.
-    """
+    """The running parts that the controller works with."""
 
     tasks: RunTasks
     launcher: Launcher
@@ -153,10 +157,7 @@ class ControllerParts:
     journal_writer: JournalWriter
     callbacks: CallbackThread
     open_uploads: Callable[[Controller], Uploads]
-    tell: Tell
-    show_line: Callable[[str, int, str, str], None]
-    on_retry: Callable[[Retry], None]
-    on_change: Callable[..., None] = lambda *, is_of_status: None
+    output: RunOutput
 
 
 class Controller:
@@ -171,7 +172,8 @@ class Controller:
         """`nodes` are those of a cluster that have joined, by their names."""
         self.machine = plan.machine
         self.launcher = parts.launcher
-        self.show_line = parts.show_line
+        self.show_line = parts.output.show_line
+        self.retries = Retries()
         self._news = SchedulerNews()
         root = str(plan.layout.root)
         self.held_news = HeldNews(resume=resume_command(root), stop=holdfast_command("stop", root))
@@ -182,7 +184,8 @@ class Controller:
         # The tasks that work for trials: cancelled before the processes end.
         self.tasks = parts.tasks.scope()
         self._inbox: list[tuple[Event, float]] = []
-        self._turning = False
+        # Until `begin`, events wait: nodes may join before the journal has its first record.
+        self._is_turning = True
         self.pool = WorkerPool(
             self,
             layout=plan.layout,
@@ -214,7 +217,7 @@ class Controller:
 
     def warn(self, text: str, level: Level = "warning") -> None:
         """Show the user a text."""
-        self._parts.tell(text, level)
+        self._parts.output.tell(text, level)
 
     # -- events in ----------------------------------------------------------------------------
 
@@ -224,14 +227,14 @@ class Controller:
         Collecting the events of all sockets would cost a single report 15% of its rate.
         """
         self._inbox.append((event, wall_time()))
-        if not self._turning:
+        if not self._is_turning:
             self._turn()
 
     def post_all(self, several: Sequence[Event]) -> None:
         """Handle these events as `post` does, with one write to the journal."""
         now = wall_time()
         self._inbox += [(event, now) for event in several]
-        if not self._turning:
+        if not self._is_turning:
             self._turn()
 
     def begin(self, events: Sequence[Event], overdue: Sequence[StopperAnswered] = ()) -> None:
@@ -247,9 +250,10 @@ class Controller:
         changes = partial(history, plan.layout.journal, Position(plan.begins), until)
         self.user_code.begin(resumed, changes)
         self.pool.inherit(self.machine.trials.values(), resumed)
+        early = [event for event, _ in self._inbox]
         self._inbox = [(answer, self.machine.now) for answer in overdue]
         self._turn(performs=False)
-        for event in events:
+        for event in (*events, *early):
             self.post(event)
             if isinstance(event, Resumed):
                 self.remove_superseded()
@@ -271,7 +275,7 @@ class Controller:
                 self._uploads().discard_superseded(trial, kept)
 
     def _turn(self, *, performs: bool = True) -> None:
-        self._turning = True
+        self._is_turning = True
         try:
             while self._inbox and self._run_tasks.fault is None:
                 batch, self._inbox = self._inbox, []
@@ -283,7 +287,7 @@ class Controller:
         except Exception as error:  # a bug in holdfast: fit() raises it
             self._run_tasks.fail(error)
         finally:
-            self._turning = False
+            self._is_turning = False
 
     def _record(self, batch: list[tuple[Event, float]]) -> list[Effect]:
         """Decide, then write. Returns the effects, which the caller may perform from then on."""
@@ -310,7 +314,7 @@ class Controller:
                 changes += others_moved(machine, trial_id)
         self.journal_writer.append(records)
         for text in news:
-            self._parts.tell(text, "info")
+            self.warn(text, "info")
         is_of_status = False
         for change in changes:
             event_or_none, before, after = change
@@ -320,11 +324,17 @@ class Controller:
                 self._parts.callbacks.observe(event_or_none, before, after)
             self.user_code.observe(change)
             if retry := retry_of(event_or_none, before, after, machine.spec):
-                self._parts.on_retry(retry)
+                self._show_retry(retry)
             if self.uploads is not None and after is not None and machine.has_left(after):
                 self.uploads.nodes.trial_ended(after.spec.dirname)
-        self._parts.on_change(is_of_status=is_of_status)
+        self._parts.output.on_change(is_of_status=is_of_status)
         return effects
+
+    def _show_retry(self, retry: Retry) -> None:
+        number, shows = self.retries.count(retry)
+        if shows:
+            plan = self._plan
+            self.warn(retry_text(retry, number, str(plan.layout.root), plan.location.public))
 
     def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:
         """The disk is full: the reports of this batch raise, because their rows are not kept."""

@@ -95,7 +95,7 @@ def machine_use(plan: RunPlan, tasks: RunTasks, tell: Tell) -> MachineUse:
     """
     settings, host = plan.settings, plan.host_resources
     shares = host.share if settings.share is None else settings.share
-    is_here = plan.engine is None and plan.launcher is None and plan.runs_trials
+    is_here = plan.engine is None and not settings.debug and plan.runs_trials
     if not is_here or settings.share is False:
         return MachineUse(capacity=shared(host.total))
     member = _member(plan, shares=shares)

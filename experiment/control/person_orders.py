@@ -46,7 +46,7 @@ class Steered(Protocol):
     """The run that a person steers."""
 
     @property
-    def controlled(self) -> Controller | None:
+    def controller(self) -> Controller | None:
         """None until it has begun."""
 
     def end_for(self, by: str) -> None:
@@ -98,30 +98,30 @@ class PersonOrders:
 
     def _begun(self) -> Controller:
         """Raises Refused before the run has begun, and once it ends."""
-        controlled = self._run.controlled
-        if controlled is None:
+        controller = self._run.controller
+        if controller is None:
             raise Refused("the run is still starting: try again in a moment")
-        if controlled.fault is not None:
-            raise Refused(f"the run is ending: {controlled.fault}")
-        if (ending := controlled.machine.ending) is not None:
+        if controller.fault is not None:
+            raise Refused(f"the run is ending: {controller.fault}")
+        if (ending := controller.machine.ending) is not None:
             raise Refused(f"the run is ending: {ending.message or ending.reason}")
-        if controlled.machine.finished:
+        if controller.machine.finished:
             raise Refused("the run has finished")
-        return controlled
+        return controller
 
     def _post(self, order: events.Order) -> Machine:
         """The machine that has handled it. Raises Refused."""
-        controlled = self._begun()
-        if reason := refusal(controlled.machine, order):
+        controller = self._begun()
+        if reason := refusal(controller.machine, order):
             raise Refused(reason)
-        self._record(controlled, [order])
-        return controlled.machine
+        self._record(controller, [order])
+        return controller.machine
 
-    def _record(self, controlled: Controller, several: Sequence[events.Order]) -> None:
+    def _record(self, controller: Controller, several: Sequence[events.Order]) -> None:
         """Raises Refused if they are not in the journal."""
-        controlled.post_all(several)
-        if controlled.fault is not None:  # the disk is full
-            raise Refused(f"the run is ending: {controlled.fault}")
+        controller.post_all(several)
+        if controller.fault is not None:  # the disk is full
+            raise Refused(f"the run is ending: {controller.fault}")
 
     async def _each(
         self,
@@ -135,10 +135,10 @@ class PersonOrders:
         for at in range(0, len(several), _AT_A_TIME):
             part = several[at : at + _AT_A_TIME]
             try:
-                controlled = self._begun()
-                reasons = {one: refusal(controlled.machine, one) for one in part}
+                controller = self._begun()
+                reasons = {one: refusal(controller.machine, one) for one in part}
                 fitting = [one for one, reason in reasons.items() if not reason]
-                self._record(controlled, fitting)
+                self._record(controller, fitting)
             except Refused as error:
                 if not done:
                     raise
@@ -150,7 +150,7 @@ class PersonOrders:
         reasons_text = listed(refused, _SHOWN, "; ")
         if not done:
             raise Refused(reasons_text)
-        told = sentence(controlled.machine, done)
+        told = sentence(controller.machine, done)
         return f"{told}. Not done: {reasons_text}" if refused else told
 
     def _add_trials(self, count: int, by: str) -> str:
@@ -172,15 +172,15 @@ class PersonOrders:
         return ". ".join(["a trial with this config is added and starts next", *lines])
 
     def _stop_experiment(self, by: str) -> str:
-        controlled = self._run.controlled
-        ending = None if controlled is None else controlled.machine.ending
+        controller = self._run.controller
+        ending = None if controller is None else controller.machine.ending
         if ending is not None and ending.reason in RESUMABLE:
             return f"the run is ending already: {ending.message or ending.reason}"
-        if controlled is not None and controlled.machine.finished:
+        if controller is not None and controller.machine.finished:
             raise Refused("the run has finished")
         self._run.end_for(by)
-        if controlled is not None and controlled.fault is not None:
-            raise Refused(f"the run is ending: {controlled.fault}")
+        if controller is not None and controller.fault is not None:
+            raise Refused(f"the run is ending: {controller.fault}")
         return "the experiment stops. A restore resumes it"
 
 

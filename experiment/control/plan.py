@@ -21,7 +21,6 @@ from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.experiment.worker.train_loop import TrainLoop
-from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import has_work, is_selected
@@ -61,7 +60,6 @@ class RunPlan:
     callbacks: Sequence[Any] = ()
     tracker_jobs: Sequence[TrackerJob] = ()
     callback_setup: Mapping[str, Any] | None = None
-    launcher: Launcher | None = None
     engine: PlannedEngine | None = None
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)
     scheduler_calls: SchedulerCalls | None = None

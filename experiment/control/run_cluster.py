@@ -9,14 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.services import node_uploader_settings
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.folder.settings import SHARE
@@ -34,121 +32,20 @@ from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.experiment.worker.train_loop import LOOPBACK
 from holdfast.runtime.fleet.delivery import SharedFile
-from holdfast.runtime.fleet.facts import GIVEN_BACK, NodeFacts, node_ip
+from holdfast.runtime.fleet.facts import (
+    GIVEN_BACK,
+    FleetSettings,
+    NodeFacts,
+    Shared,
+    node_ip,
+)
+from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.objects import LockedFolder, temporary_folder
 from holdfast.runtime.tasks import TaskScope, happens
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import NodeJoined, NodeLeaving, NodeLeft, NodesSettled
-from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import Demand, demand
 from holdfast.syncer.files import threads
-
-if TYPE_CHECKING:
-    from holdfast.runtime.fleet.fleet import Fleet
-
-
-class RunNodes:
-    """The owner of the run's fleet: what the run does when its nodes come, go and answer.
-
-    Nodes join while the code is still being loaded, before the journal has its first record. What
-    the fleet reports waits for `begin`.
-    """
-
-    controller: Controller
-    uploads: Uploads
-
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        """`warn` shows a warning."""
-        self.facts: dict[str, NodeFacts] = {}
-        # What the engine waits for; "" for nothing.
-        self.waiting = ""
-        # Set when it waits for something else, and when it begins.
-        self.news = asyncio.Event()
-        self._warn = warn
-        self._early: list[Callable[[], None]] | None = []
-
-    def begin(self, controller: Controller, uploads: Uploads) -> None:
-        """Handle what has been reported so far, and from now on everything at once."""
-        self.controller, self.uploads = controller, uploads
-        early, self._early = self._early or (), None
-        for act in early:
-            act()
-        self.news.set()
-
-    def _once_begun(self, act: Callable[..., None], *arguments: object) -> None:
-        if self._early is None:
-            act(*arguments)
-        else:
-            self._early.append(partial(act, *arguments))
-
-    # -- what the fleet reports -----------------------------------------------------------------
-
-    def node_joined(self, node: NodeFacts) -> None:
-        self.facts[node.name] = node
-        self._once_begun(self._join, node)
-
-    def node_leaving(self, name: str, seconds: float, why: str) -> None:
-        self._once_begun(self._announce, name, seconds, why)
-
-    def node_left(self, name: str, cause: str) -> None:
-        self._once_begun(self._lose, name, cause)
-
-    def no_node_left(self, why: str) -> None:
-        self._once_begun(self._end, why)
-
-    def on_answer(self, name: str, message: Message) -> None:
-        self._once_begun(self._take_answer, name, message)
-
-    def waits(self, text: str) -> None:
-        self.waiting = text
-        self.news.set()
-
-    def tell(self, text: str) -> None:
-        self._warn(text)
-
-    # -- what follows ---------------------------------------------------------------------------
-
-    def _join(self, node: NodeFacts) -> None:
-        self.uploads.node_joined(node.name)
-        self.controller.pool.node_joined(node)
-        joined = NodeJoined(
-            node=node.name,
-            resources=node.resources,
-            hostname=node.hostname,
-            address=node.address,
-            kind=node.kind,
-        )
-        self.controller.post(joined)
-
-    def _announce(self, name: str, seconds: float, why: str) -> None:
-        self.controller.post(NodeLeaving(node=name, seconds=seconds, why=why))
-        if seconds:  # else its loss follows at once
-            self.controller.warn(f"node {name} leaves in {seconds:g} s: {why}")
-        self.uploads.node_leaving(name)
-
-    def _take_answer(self, name: str, message: Message) -> None:
-        self.uploads.on_answer(message, name)
-
-    def _lose(self, name: str, cause: str) -> None:
-        """The workers and files on it are gone, too."""
-        controller = self.controller
-        controller.post(NodeLeft(node=name, cause=cause))
-        if cause == GIVEN_BACK:
-            controller.warn(f"node {name} was given back: it had no work", "info")
-        else:
-            controller.warn(f"node {name} is lost: {cause}")
-        self.uploads.node_left(name)
-        controller.pool.node_left(name)
-        # Trials wait for an answer about each of them, also where an upload had failed.
-        for trial in list(controller.machine.trials.values()):
-            for record in trial.checkpoints:
-                if record.node == name and not record.committed:
-                    self.uploads.commit(trial.spec, record)
-
-    def _end(self, why: str) -> None:
-        """Trials would wait forever."""
-        self.controller.end_with(f"no node is left, and the cluster supplies no more: {why}")
-
 
 _WRITTEN_S = 5.0
 # An engine gives a host so long to answer.
@@ -159,26 +56,36 @@ _SHORTEST_COUNT_S = 0.1
 
 
 class RunCluster:
-    """The machines of a run, which an engine supplies. `fleet` is the launcher of its workers."""
+    """The machines of a run, which an engine supplies.
+
+    `fleet` is the launcher of its workers. It reports here when its nodes come, go and answer. No
+    node can run workers before `controller` is set, and its uploads are opened.
+    """
+
+    controller: Controller
 
     def __init__(self, plan: RunPlan, engine: PlannedEngine, tell: Tell, tasks: TaskScope) -> None:
-        self.nodes = RunNodes(lambda text: tell(text, "warning"))
-        self.fleet = _open_fleet(plan, engine, self.nodes, tasks)
-        self._plan, self._engine, self._tell = plan, engine, tell
+        # The nodes that have joined.
+        self.facts: dict[str, NodeFacts] = {}
+        # What the engine waits for; "" for nothing.
+        self.waiting = ""
+        self.fleet = _open_fleet(plan, engine, self, tasks)
+        self._plan, self._engine, self._show = plan, engine, tell
         self._packed: LockedFolder | None = None
-        self._machine: Machine | None = None
+        # Set when it waits for something else, and when it begins.
+        self._is_new = asyncio.Event()
         tasks.start(self._keep_nodes_file())
 
     async def complete(
-        self, claim: str, references: Sequence[ObjectRef], look: Callable[[], None]
+        self, claim: str, references: Sequence[ObjectRef], check: Callable[[], None]
     ) -> None:
         """Let the nodes' uploaders begin, under the `claim` of the uploader here, and send the
         script's files and the objects of `references`.
 
-        `look` is called in a thread, before each file, and may raise.
+        `check` is called in a thread, before each file, and may raise.
         """
         service = node_uploader_settings(self._plan, claim)
-        pack = partial(shared_files, self._plan, references, self._file, look, self._tell)
+        pack = partial(shared_files, self._plan, references, self._file, check, self._show)
         self.fleet.complete(service, await threads.call(pack))
 
     def _file(self, name: str) -> Path:
@@ -186,28 +93,30 @@ class RunCluster:
         self._packed = self._packed or temporary_folder()
         return Path(self._packed.path, name)
 
-    def begin(self, controller: Controller) -> None:
-        """Pass on what has happened to the nodes, and follow the queue."""
-        plan, engine = self._plan, self._engine
-        assert controller.uploads is not None
-        self.nodes.begin(controller, controller.uploads)
-        self._machine = controller.machine
-        if not engine.queues:
-            controller.tasks.start(_settle(self.nodes, controller))
-        if engine.is_elastic:
-            controller.tasks.start(_keep_size(self.fleet, engine, controller, plan.proposer))
+    def begin(self) -> None:
+        """Follow the queue, which the controller has begun."""
+        if not self._engine.queues:
+            self.controller.tasks.start(self._settle())
+        if self._engine.is_elastic:
+            self.controller.tasks.start(self._keep_size())
+        self._is_new.set()
 
     def close(self) -> None:
         """Remove the packed files."""
         if self._packed is not None:
             self._packed.remove()
 
+    @property
+    def _uploads(self) -> Uploads:
+        assert self.controller.uploads is not None
+        return self.controller.uploads
+
     async def _keep_nodes_file(self) -> None:
         """Write when each node was last heard from and what is waited for, and end the agents of
         the nodes that the machine has closed."""
         file = NodesFile(self._plan.layout)
         while True:
-            for name, node in list(self._machine.cluster.nodes.items()) if self._machine else ():
+            for name, node in list(self._plan.machine.cluster.nodes.items()):
                 if node.leaving:
                     self.fleet.vacate(name, node.why)
             now = wall_time()
@@ -215,20 +124,88 @@ class RunCluster:
                 NodeBeat(node=one.node, at=now - one.ago_s, disk_free_bytes=one.disk_free_bytes)
                 for one in self.fleet.last_messages()
             ]
-            await threads.call(partial(file.write, seen, self.nodes.waiting))
-            await happens(self.nodes.news, _WRITTEN_S)
-            self.nodes.news.clear()
+            await threads.call(partial(file.write, seen, self.waiting))
+            await happens(self._is_new, _WRITTEN_S)
+            self._is_new.clear()
+
+    async def _settle(self) -> None:
+        """After a while, let the nodes that have joined show what the cluster has: those that only
+        silence keeps away may never come."""
+        await asyncio.sleep(_SETTLES_S)
+        self.controller.post(NodesSettled(missing=self.waiting))
+
+    async def _keep_size(self) -> None:
+        """Let the cluster grow with the queue, and shrink when nodes have no work."""
+        plan, engine = self._plan, self._engine
+        (kind,) = engine.offer.kinds
+        size = ElasticSize(engine.least, engine.most, idle_s=engine.idle_s)
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(size.pause_s)
+            scale = size.scale(demand(plan.machine, plan.proposer.total), loop.time())
+            self.fleet.want(scale.count, kind.name)
+            for node in scale.surplus:
+                # First, so that no trial starts there.
+                self.controller.post(NodeLeaving(node=node, seconds=0.0, why="it has no work"))
+                self.fleet.give_back(node)
+
+    # -- what the fleet reports -----------------------------------------------------------------
+
+    def node_joined(self, node: NodeFacts) -> None:
+        self.facts[node.name] = node
+        self._uploads.node_joined(node.name)
+        self.controller.pool.node_joined(node)
+        joined = NodeJoined(
+            node=node.name,
+            resources=node.resources,
+            hostname=node.hostname,
+            address=node.address,
+            kind=node.kind,
+        )
+        self.controller.post(joined)
+
+    def node_leaving(self, name: str, seconds: float, why: str) -> None:
+        self.controller.post(NodeLeaving(node=name, seconds=seconds, why=why))
+        if seconds:  # else its loss follows at once
+            self.controller.warn(f"node {name} leaves in {seconds:g} s: {why}")
+        self._uploads.node_leaving(name)
+
+    def on_answer(self, name: str, message: Message) -> None:
+        self._uploads.on_answer(message, name)
+
+    def node_left(self, name: str, cause: str) -> None:
+        """The workers and files on it are gone, too."""
+        controller, uploads = self.controller, self._uploads
+        controller.post(NodeLeft(node=name, cause=cause))
+        if cause == GIVEN_BACK:
+            controller.warn(f"node {name} was given back: it had no work", "info")
+        else:
+            controller.warn(f"node {name} is lost: {cause}")
+        uploads.node_left(name)
+        controller.pool.node_left(name)
+        # Trials wait for an answer about each of them, also where an upload had failed.
+        for trial in list(controller.machine.trials.values()):
+            for record in trial.checkpoints:
+                if record.node == name and not record.committed:
+                    uploads.commit(trial.spec, record)
+
+    def no_node_left(self, why: str) -> None:
+        """Trials would wait forever."""
+        self.controller.end_with(f"no node is left, and the cluster supplies no more: {why}")
+
+    def waits(self, text: str) -> None:
+        self.waiting = text
+        self._is_new.set()
+
+    def tell(self, text: str) -> None:
+        self._show(text, "warning")
 
 
-def _open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: TaskScope) -> Fleet:
+def _open_fleet(plan: RunPlan, engine: PlannedEngine, host: RunCluster, tasks: TaskScope) -> Fleet:
     """The launcher of a run on a cluster. No node has the name of an earlier one."""
-    # Only here: a run on one machine starts without them.
-    from holdfast.runtime.fleet.facts import FleetSettings, Shared
-    from holdfast.runtime.fleet.fleet import Fleet
-
     fleet = Fleet(
         engine.make(tasks),
-        nodes,
+        host,
         tasks=tasks,
         settings=FleetSettings(address=_address(plan), grace_s=plan.settings.stop_grace_s),
         shared=Shared(
@@ -245,31 +222,6 @@ def _open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: Ta
     )
     _want(fleet, engine)
     return fleet
-
-
-async def _settle(nodes: RunNodes, controller: Controller) -> None:
-    """After a while, let the nodes that have joined show what the cluster has: those that only
-    silence keeps away may never come."""
-    await asyncio.sleep(_SETTLES_S)
-    controller.post(NodesSettled(missing=nodes.waiting))
-
-
-async def _keep_size(
-    fleet: Fleet, engine: PlannedEngine, controller: Controller, proposer: Proposer
-) -> None:
-    """Let the cluster grow with the queue, and shrink when nodes have no work."""
-    (kind,) = engine.offer.kinds
-    size = ElasticSize(engine.least, engine.most, idle_s=engine.idle_s)
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(size.pause_s)
-        machine = controller.machine
-        scale = size.scale(demand(machine, proposer.total), loop.time())
-        fleet.want(scale.count, kind.name)
-        for node in scale.surplus:
-            # First, so that no trial starts there.
-            controller.post(NodeLeaving(node=node, seconds=0.0, why="it has no work"))
-            fleet.give_back(node)
 
 
 def _want(fleet: Fleet, engine: PlannedEngine) -> None:
@@ -294,12 +246,12 @@ def shared_files(
     plan: RunPlan,
     references: Sequence[ObjectRef],
     file: Callable[[str], Path],
-    look: Callable[[], None],
+    check: Callable[[], None],
     tell: Tell,
 ) -> list[SharedFile]:
     """Pack the `working_dir` and the script's own modules, and list the objects.
 
-    Agents on this machine need none of this. `look` is called before each file, and may raise.
+    Agents on this machine need none of this. `check` is called before each file, and may raise.
     Raises InvalidConfig for a folder that is too large, OSError.
     """
     if isinstance(plan.host_resources.cluster, Local):
@@ -309,12 +261,12 @@ def shared_files(
         total = size_text(sum(ref.size_bytes for ref in references))
         tell(f"sending objects to each node: {len(references):,}, {total}", "info")
     if folder := plan.environment.working_dir:
-        results = [plan.layout.root, plan.layout.root.parent]
-        package = pack_folder(Path(folder), file("working_dir.tar.gz"), without=results, look=look)
+        archive, results = file("working_dir.tar.gz"), [plan.layout.root, plan.layout.root.parent]
+        package = pack_folder(Path(folder), archive, without=results, look=check)
         tell(package.told(f"the working_dir {folder}"), "info")
         files.append(SharedFile(name="directory", path=str(package.archive), use="directory"))
     if names := own_modules(sys.modules):
-        package = pack_modules(sys.modules, file("modules.tar.gz"), look=look)
+        package = pack_modules(sys.modules, file("modules.tar.gz"), look=check)
         tell(package.told(f"your modules {', '.join(names)}"), "info")
         files.append(SharedFile(name="modules", path=str(package.archive), use="modules"))
     return files

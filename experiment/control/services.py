@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import CallbackThread, Tell, read_states, write_states
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.controller import Controller, ControllerParts
@@ -53,54 +52,47 @@ _DISK_S = 0.4
 _SEARCH_S = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Working:
-    """The parts of a run that must be ended. Its uploads are the controller's."""
+class RunServices:
+    """The parts of a run that must be ended: call `finish`, or `kill`, which may also interrupt
+    `finish`. Its uploads are the controller's."""
 
-    parts: ControllerParts
-    controller: Controller
-    tracker_processes: TrackerProcesses
+    def __init__(
+        self,
+        plan: RunPlan,
+        parts: ControllerParts,
+        controller: Controller,
+        trackers: TrackerProcesses,
+    ) -> None:
+        self.tasks, self.controller, self.trackers = parts.tasks, controller, trackers
+        # What the projector could not write.
+        self.unwritten = ""
+        self._plan, self._parts = plan, parts
+        self._tell, self._show_phase = parts.output.tell, parts.output.show_phase
+        self._steps = self.tasks.scope()
+        self._flush_s = plan.settings.flush_deadline_s
+        self._tracker_s = plan.settings.tracker_deadline_s
 
     def processes(self) -> list[Watched]:
         """The known processes that are alive."""
         uploads = self.controller.uploads
         return [
-            *self.parts.launcher.processes(),
-            *self.parts.journal_writer.processes(),
-            *self.tracker_processes.processes(),
+            *self._parts.launcher.processes(),
+            *self._parts.journal_writer.processes(),
+            *self.trackers.processes(),
             *([] if uploads is None else uploads.processes()),
         ]
 
-
-class Ending:
-    """Call `finish`, or `kill`, which may also interrupt `finish`."""
-
-    def __init__(
-        self,
-        plan: RunPlan,
-        working: Working,
-        tell: Tell,
-        show_phase: Callable[[str], None],
-    ) -> None:
-        self._plan, self._working, self._parts = plan, working, working.parts
-        self._tell, self._show_phase = tell, show_phase
-        self._steps = self._parts.tasks.scope()
-        fault, ending = working.controller.fault, working.controller.machine.ending
-        # After a fault, do not wait for storage: everything is on this disk, and a restore uploads
-        # it.
-        most_s = float("inf") if fault is None else _FLUSH_AFTER_FAULT_S
-        self._flush_s = min(plan.settings.flush_deadline_s, most_s)
-        self._tracker_s = min(plan.settings.tracker_deadline_s, most_s)
-        # After Ctrl-C, `fit()` has already printed how long the end may take.
-        is_interrupted = ending is not None and ending.reason in ("interrupt", "preempted")
-        self._is_patient = fault is None and not is_interrupted
-        # What the projector could not write.
-        self.unwritten = ""
-
     async def finish(self) -> list[str]:
         """End every process, then flush. Returns the files that are not in storage."""
-        working, parts, settings = self._working, self._parts, self._plan.settings
-        controller, journal_writer = working.controller, parts.journal_writer
+        parts, controller, settings = self._parts, self.controller, self._plan.settings
+        journal_writer, ending = parts.journal_writer, controller.machine.ending
+        # After Ctrl-C, `fit()` has already printed how long the end may take.
+        is_interrupted = ending is not None and ending.reason in ("interrupt", "preempted")
+        self._is_patient = controller.fault is None and not is_interrupted
+        if controller.fault is not None:
+            # Do not wait for storage: everything is on this disk, and a restore uploads it.
+            self._flush_s = min(self._flush_s, _FLUSH_AFTER_FAULT_S)
+            self._tracker_s = min(self._tracker_s, _FLUSH_AFTER_FAULT_S)
         if not self._is_patient:
             journal_writer.hurry(self._flush_s)
         self._show_phase("ending the worker processes")
@@ -119,9 +111,7 @@ class Ending:
         trials = controller.machine.trials.values()
         position = journal_writer.position
         tracked = self._steps.start(
-            working.tracker_processes.close(
-                position, self._tracker_s, trials, is_patient=self._is_patient
-            )
+            self.trackers.close(position, self._tracker_s, trials, is_patient=self._is_patient)
         )
         unsaved = await self._flush(tracked)
         self._show_tracking(tracked)
@@ -133,44 +123,42 @@ class Ending:
 
         The journal keeps its records, and a restore uploads the rest.
         """
-        working, parts = self._working, self._parts
-        uploads = working.controller.uploads
+        parts, controller = self._parts, self.controller
+        uploads = controller.uploads
         unsaved = [] if uploads is None else uploads.waiting()
         self._show_phase("killing all processes")
         self._steps.cancel()
-        working.controller.close()
+        controller.close()
         parts.launcher.kill()
         parts.journal_writer.hurry(_DISK_S)
         last = parts.tasks.scope()
         steps = [
             parts.journal_writer.close(),
             parts.journal_writer.abandon_projector(),
-            working.tracker_processes.abandon(),
+            self.trackers.abandon(),
             parts.launcher.close(),
-            working.controller.user_code.finish(0.0),
+            controller.user_code.finish(0.0),
             threads.call(lambda: parts.callbacks.close(0.0)),
             *([] if uploads is None else [uploads.abandon()]),
         ]
         await asyncio.wait([last.start(step) for step in steps], timeout=_KILLED_WITHIN_S)
         last.cancel()
-        for one in working.processes():
+        for one in self.processes():
             if survives(one.pid):
                 self._tell(f"{one.name} {still_there(one.pid)}", "warning")
-        working.controller.pool.close()
+        controller.pool.close()
         return unsaved
 
     async def _flush_nodes(self) -> None:
         """Let the nodes bring what they have to storage, before their agents end."""
-        uploads = self._working.controller.uploads
-        if uploads is None or not uploads.nodes.has_nodes:
-            return
-        if self._working.controller.has_lost_ownership:
+        uploads = self.controller.uploads
+        if uploads is None or not uploads.nodes.has_nodes or self.controller.has_lost_ownership:
             return
         self._show_phase(f"waiting for uploads from the nodes, {self._flush_s:g} s at most")
         await uploads.drain(self._flush_s, is_patient=self._is_patient)
         await self._parts.journal_writer.sync()  # what is superseded is removed after this fsync
         await uploads.close_nodes(self._flush_s, is_patient=self._is_patient)
-        if text := gone_with_nodes(self._working.controller.machine.trials.values()):
+        if text := gone_with_nodes(self.controller.machine.trials.values()):
             self._tell(text, "warning")
 
     async def _flush(self, tracked: asyncio.Task[Any]) -> list[str]:
@@ -190,7 +178,7 @@ class Ending:
         is_written = await journal_writer.finish(
             self._flush_s, self._show_written, is_patient=self._is_patient
         )
-        trials = self._working.controller.machine.trials.values()
+        trials = self.controller.machine.trials.values()
         if not is_written and (missing := lacking(self._plan.layout, trials)):
             self.unwritten = missing
             if not self._is_patient:  # else it is the error of `fit()`
@@ -211,7 +199,7 @@ class Ending:
 
     async def _own_uploads(self) -> Uploads | None:
         """The uploads; None if there are none, or if another run owns the storage by now."""
-        controller = self._working.controller
+        controller = self.controller
         if controller.uploads is not None and controller.has_lost_ownership:
             await controller.uploads.abandon()
             return None
@@ -219,7 +207,7 @@ class Ending:
 
     def _show_tracking(self, tracked: asyncio.Task[Any]) -> None:
         """Show which tracker is waited for, and how long."""
-        if not tracked.done() and (names := self._working.tracker_processes.waiting()):
+        if not tracked.done() and (names := self.trackers.waiting()):
             self._show_phase(
                 f"waiting for {', '.join(names)} to take the last reports, {self._tracker_s:g} s "
                 f"at most once it answers (HOLDFAST_TRACKER_DEADLINE_S)"

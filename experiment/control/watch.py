@@ -1,8 +1,6 @@
-"""Shows progress and handles signals in the thread that called `fit()`, while the run works.
+"""The thread that called `fit()`: shows progress and handles signals while the run works.
 
-In the debug mode (`InlineLauncher`) this thread also runs the trials, one after the other, so that
-`breakpoint()`, profilers and coverage work as in any script. Nothing is isolated then: if the
-trial crashes, the script crashes. The experiment can then be restored.
+In the debug mode (`inline_launcher.py`) it also runs the trials.
 """
 
 from __future__ import annotations
@@ -10,136 +8,191 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import queue
 import shlex
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.experiment.control.run import Run
+from holdfast.experiment.control.output import RunOutput
+from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.run import RunLoop
+from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import ProgressView, RunFacts, Summary
 from holdfast.experiment.progress.wording import retry_options, workers_lines
+from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.records.place import restore_call
-from holdfast.experiment.worker.script import applied_here
-from holdfast.forked import children_end_here
+from holdfast.forked import children_end_here, end_child
 from holdfast.late import is_late
 from holdfast.runtime import process_control
-from holdfast.runtime.connection import Connection
-from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Listener
-from holdfast.runtime.process_exits import Watched
-from holdfast.runtime.transport import Channel
-from holdfast.runtime.wire import Message
+from holdfast.scheduler.placing import search_text
+from holdfast.syncer.files.durable import wait_at_most
 from holdfast.text.values import counted, duration
 from holdfast.trial.config import PLANNED
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:
-    from holdfast.experiment.control.run import Run
+    from holdfast.experiment.control.inline_launcher import InlineLauncher
 
 
-_REFRESH_S = 0.25
-_HEARD_S = 5.0
+class RunHandle:
+    """A run, for the thread that called `fit()` and the signal handlers in it.
 
+    Its own thread runs a `RunLoop`, whose attributes belong to that thread: here they are only
+    read. `output` and the locks are of both threads, all else is of the thread of `fit()`.
+    """
 
-class InlineLauncher:
-    """A launcher that runs each worker in the calling thread."""
+    def __init__(self, plan: RunPlan) -> None:
+        self.plan, self.machine = plan, plan.machine
+        starting = "starting a process that imports your code"
+        waiting = "waiting for the first node to import your code"
+        self.output = RunOutput(starting if plan.engine is None else waiting)
+        self.is_aborted = False
+        # The launcher of the debug mode, in which this thread runs the trials.
+        self.inline: InlineLauncher | None = None
+        if plan.settings.debug:
+            from holdfast.experiment.control.inline_launcher import InlineLauncher
 
-    def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[tuple[InlineWorker, socket.socket]] = queue.SimpleQueue()
+            self.inline = InlineLauncher()
+        self._run_loop = RunLoop(plan, self.output, self.inline)
+        # Written by the loop, and read once it has ended.
+        self.result = self._run_loop.result
+        self._summarizer = Summarizer(plan.machine)
+        self._done = threading.Event()
+        # Held to end the run, or to give it up.
+        self._ending = threading.Lock()
+        self._is_given_up = False
+        self._thread = threading.Thread(target=self._run, name="holdfast-controller", daemon=True)
+        self._pid = os.getpid()
 
-    async def open(self, entry: str, payload: bytes) -> str:
-        return "debug mode: trials run one at a time in this process"
+    def start(self) -> None:
+        self.plan.lock.check_ownership()
+        self._loop = new_event_loop()
+        self._thread.start()
 
-    def launch(
-        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
-    ) -> InlineWorker:
-        ours, theirs = socket.socketpair()
-        worker = InlineWorker(name, ours, listener)
-        self._waiting.put((worker, theirs))
-        return worker
-
-    def learn(self, modules: Sequence[str], took_s: float) -> None:
-        """Does nothing: modules stay imported in this process."""
-
-    def processes(self) -> list[Watched]:
-        return []
-
-    def kill(self) -> None:
-        """A trial that runs in the calling thread cannot be killed."""
-
-    async def close(self) -> str:
-        """Does nothing: each trial has ended when `work` returns."""
-        return ""
-
-    def work(self, run: Run) -> bool:
-        """Run the next trial in this thread, or wait a moment for one. True once the experiment
-        has ended."""
+    def _run(self) -> None:
+        """The body of the run's thread."""
+        wait_at_most(self.plan.settings.disk_deadline_s, self.output.tell)
         try:
-            worker, sock = self._waiting.get(timeout=_REFRESH_S)
-        except queue.Empty:
-            return run.wait(0)
-        from holdfast.experiment.worker.host import TrialHost  # only the debug mode hosts trials
-
-        host = TrialHost()
-        host.take(run.plan.job)
-        channel = Channel(sock.detach())
-        try:
-            with applied_here(run.plan.environment):
-                host.run(channel)
-        except KeyboardInterrupt:
-            # Send the order to stop first, so that the trial does not count as failed.
-            run.interrupt()
-            worker.told_to_stop.wait(_HEARD_S)
-            raise
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._run_loop.run())
+        except BaseException as error:  # raised again by fit(), in the user's thread
+            self.result.fault = error
         finally:
-            channel.close()
-            worker.end()
-        return run.wait(0)
-
-
-class InlineWorker:
-    """The handle of a trial that runs in the calling thread."""
-
-    def __init__(self, name: str, sock: socket.socket, listener: Listener) -> None:
-        self.name = name
-        self.told_to_stop = threading.Event()
-        self._listener = listener
-        self._loop = asyncio.get_running_loop()
-        self._connection = Connection(sock, listener.on_message, self._on_closed)
+            with self._ending:
+                self._done.set()
+                is_given_up = self._is_given_up
+            self.output.ring()
+            if is_given_up:
+                self.plan.lock.release()
 
     @property
-    def pid(self) -> int:
-        return os.getpid()
+    def is_alive(self) -> bool:
+        """True if it has started, and has not ended."""
+        return self._thread.is_alive() and not self._done.is_set()
 
-    def confirm(self, told: int) -> None:
-        if told != self.pid:
-            raise ValueError(f"its pid is {self.pid}, but it reported {told}")
+    @property
+    def has_begun(self) -> bool:
+        """True if the experiment has its first record."""
+        return not self.plan.fresh or bool(self.machine.spec.experiment_id)
 
-    def send(self, message: Message) -> None:
-        self._connection.send(message)
+    @property
+    def stopped_by(self) -> str:
+        """The person that has stopped the run from outside; "" for none."""
+        return self._run_loop.stopped_by
 
-    def kill(self, why: str) -> None:
-        """Send the order to stop, because a thread cannot be killed."""
-        self.told_to_stop.set()
+    def wait(self, timeout_s: float | None) -> bool:
+        """True if everything has ended. Returns after `timeout_s` at the latest."""
+        has_ended = self._done.wait(timeout_s)
+        self._end_child()
+        return has_ended
 
-    def signal(self, signum: int) -> None:
-        """Does nothing: only the user can interrupt the thread. The next `report()` stops the
-        trial."""
-        self.told_to_stop.set()
+    def wait_for_news(self, seen: float, rest_s: float, quiet_s: float) -> bool:
+        """True if the bell rings, upon which this returns. After `rest_s` seconds it also returns
+        if the machine has had an event since the one at `seen`, and `quiet_s` later in any
+        case."""
+        output = self.output
+        if not (is_rung := output.rings_within(rest_s)):
+            output.rings_at_events = True
+            is_rung = self.machine.now == seen and output.rings_within(quiet_s)
+            output.rings_at_events = False
+        self._end_child()
+        return is_rung
 
-    def end(self) -> None:
-        """Called by the thread when the trial has ended."""
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._connection.end)
+    def _end_child(self) -> None:
+        if os.getpid() != self._pid:  # a signal handler of the script may have forked
+            end_child()
 
-    def _on_closed(self, reason: str) -> None:
-        self._listener.on_exit(ExitCause(cause=reason or "ended"))
+    def join(self) -> None:
+        self._thread.join()
+
+    def interrupt(self, *, preempted: bool = False) -> None:
+        """Stop all trials, to be resumed later. If `preempted`, they may save first.
+
+        Returns at once.
+        """
+        self._order(partial(self._run_loop.interrupt, preempted=preempted))
+
+    def abort(self) -> None:
+        """Kill everything now. The journal keeps its records. Returns at once."""
+        self.is_aborted = True
+        self._order(self._run_loop.abort)
+
+    def _order(self, act: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            # A turn later: the work must have begun before it can be cut short.
+            self._loop.call_soon_threadsafe(self._loop.call_soon, act)
+
+    def give_up(self) -> bool:
+        """Do not wait for a run that hangs. Returns False if it has ended meanwhile.
+
+        It may write later, so the experiment stays locked until this process ends.
+        """
+        with self._ending:
+            if not (self._done.is_set() or self._is_given_up):
+                self._is_given_up = True
+                self.plan.lock.hold()
+        return self._is_given_up
+
+    def summary(self, facts: RunFacts) -> Summary:
+        now, controller = wall_time(), self._run_loop.controller
+        waiting, phase = self._run_loop.waiting, self.output.phase
+        if controller is None:
+            # Until a restore has begun, the machine has the state of the previous incarnation.
+            summary = self._summarizer.summarize(facts=facts, now=self.machine.now)
+            if summary.done and self.plan.runs_trials:
+                total = facts.total if self.plan.first.spec else summary.total
+                summary = replace(summary, total=total, share=None, done=False)
+            return replace(
+                summary,
+                ending="",
+                phase="" if waiting else phase,  # until there is a node, nothing else can be done
+                waiting=waiting,
+                nodes=None,
+                elapsed_s=facts.elapsed_s(now, summary.elapsed_s),
+            )
+        uploads = controller.uploads
+        storage = None if uploads is None else uploads.age(now)
+        held = controller.held_news.waiting(self.machine)
+        return replace(
+            self._summarizer.summarize(facts=facts, now=now, storage=storage),
+            retried=controller.retries.total,
+            waits=tuple(controller.pool.awaited(now)),
+            waiting=waiting or held or search_text(self.machine, now),
+            phase=phase,
+        )
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
 
 
 def repeated_text(trials: Iterable[Trial]) -> str:
@@ -199,24 +252,18 @@ _HANGS = (
 )
 
 
-def watch(
-    run: Run,
-    view: ProgressView,
-    facts: RunFacts,
-    *,
-    inline: InlineLauncher | None = None,
-) -> None:
+def watch(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
     """Show the run until it has ended.
 
     The first Ctrl-C, SIGTERM or SIGHUP stops the trials, to be resumed later; the second one
-    kills. With `inline`, the trials run in this thread.
+    kills.
 
     Raises KeyboardInterrupt after a Ctrl-C, once everything has ended, or hangs and has been
     killed. After another signal the script then ends by that signal. If a signal handler of the
     script raises, everything is killed first.
     """
-    with StopSignals(raises=inline is not None, caught=run.ring) as signals:
-        watcher = Watcher(run, view, facts, signals, inline)
+    with StopSignals(raises=run.inline is not None, caught=run.output.ring) as signals:
+        watcher = Watcher(run, view, facts, signals)
         try:
             run.start()
             view.start()
@@ -228,9 +275,9 @@ def watch(
     if watcher.has_ordered_end or signals.take():
         _show_rest(run, view, facts)
         deliver(signals.last or signal.SIGINT)
-    elif run.fault is None:
+    elif run.result.fault is None:
         _show_retry(run, view, facts)
-    elif not isinstance(run.fault, TuneError):  # of the user's code: others say what to do
+    elif not isinstance(run.result.fault, TuneError):  # of the user's code: others say what to do
         _show_kept(run, view, facts)
 
 
@@ -238,16 +285,10 @@ class Watcher:
     """Shows a run, and orders its end at a signal: first gently, then by force."""
 
     def __init__(
-        self,
-        run: Run,
-        view: ProgressView,
-        facts: RunFacts,
-        signals: StopSignals,
-        inline: InlineLauncher | None,
+        self, run: RunHandle, view: ProgressView, facts: RunFacts, signals: StopSignals
     ) -> None:
         self._run, self._view = run, view
         self._signals = signals
-        self._inline = inline
         self._refresher = Refresher(run, view, facts)
         self._is_rung = True
         self._orders = 0
@@ -306,8 +347,9 @@ class Watcher:
 
     def _wait(self) -> bool:
         """True if the run has ended. Otherwise returns when it is time to look at it again."""
-        if self._inline is not None:
-            return self._inline.work(self._run)
+        if self._run.inline is not None:
+            self._run.inline.work(self._run.plan, self._run.interrupt)
+            return self._run.wait(0)
         # After a bell, another one has to wait; and after an order to end there is a deadline.
         due = time.monotonic() + REFRESH_S
         if (self._is_rung or self._orders) and self._run.wait(REFRESH_S):
@@ -389,7 +431,7 @@ class Refresher:
 
     def __init__(
         self,
-        run: Run,
+        run: RunHandle,
         view: ProgressView,
         facts: RunFacts,
         *,
@@ -406,14 +448,14 @@ class Refresher:
     def refresh(self, *, at_once: bool = False) -> None:
         run, view = self._run, self._view
         before, spent = self._summary, self._spent()
-        taken = run.lines.take()
+        taken = run.output.lines.take()
         for prefix, count in taken.skipped.items():
             view.skipped(prefix, count)
         for prefix, text in taken.lines:
             view.log(prefix, text)
         summary = self._summarize(at_once)
-        while run.messages:
-            view.message(*run.messages.popleft())
+        while run.output.messages:
+            view.message(*run.output.messages.popleft())
         view.update(summary)
         if before is not None and summary is not before:
             self._pace(changed_share(before, summary), self._spent() - spent)
@@ -446,14 +488,14 @@ def changed_share(before: Summary, now: Summary) -> float:
     return sum(old != new for old, new in pairs) / max(1, len(pairs))
 
 
-def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:
+def _show_rest(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
     """Show what is not in storage, and how to resume."""
     if not run.has_begun:
         again = f"run {facts.again}" if facts.again else "start the script again"
         view.message(f"Nothing had begun: {again}", "info")
         return
-    if run.unsaved:
-        view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "loss")
+    if run.result.unsaved:
+        view.message(f"Not in storage yet: {'; '.join(run.result.unsaved)}", "loss")
     is_unfinished = _is_unfinished(run, facts)
     if is_unfinished and (repeated := repeated_text(run.machine.trials.values())):
         view.message(repeated, "info")
@@ -464,7 +506,7 @@ def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:
         _show_resume(run, view, facts)
 
 
-def _show_kept(run: Run, view: ProgressView, facts: RunFacts) -> None:
+def _show_kept(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
     """Show what an error leaves, and how to resume once it is corrected. `fit()` raises it."""
     if trials := len(run.machine.trials):
         kept = f"{counted(trials, 'trial is', 'trials are')} kept. Results: {facts.path}"
@@ -472,7 +514,7 @@ def _show_kept(run: Run, view: ProgressView, facts: RunFacts) -> None:
         _show_resume(run, view, facts)
 
 
-def _show_resume(run: Run, view: ProgressView, facts: RunFacts) -> None:
+def _show_resume(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
     call = restore_call(facts.path, run.plan.machine.spec)
     again = "start this script again, or " if facts.resumes else ""
     if facts.again:
@@ -484,7 +526,7 @@ def _show_resume(run: Run, view: ProgressView, facts: RunFacts) -> None:
         view.message(f"To resume: {again}{call}", "info")
 
 
-def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
+def _show_retry(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
     """Show how to run the failed trials again. The error of a trainer says it itself."""
     machine = run.machine
     failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
@@ -510,18 +552,18 @@ def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
                 view.message(f"  or, with the code as it was: {command}", "info")
 
 
-def _is_unfinished(run: Run, facts: RunFacts) -> bool:
+def _is_unfinished(run: RunHandle, facts: RunFacts) -> bool:
     """True if a restore would have anything left to do."""
     machine = run.machine
     trials = list(machine.trials.values())
     planned = machine.spec.options.get(PLANNED, facts.total)  # a person may have raised it
     has_all = machine.search_ended or machine.made_by_search == planned
-    is_saved = not run.unsaved and run.fault is None
+    is_saved = not run.result.unsaved and run.result.fault is None
     return not (has_all and is_saved and all(trial.status.is_final for trial in trials))
 
 
-def _finish(run: Run, view: ProgressView, facts: RunFacts) -> None:
-    if run.fault is None:
+def _finish(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
+    if run.result.fault is None:
         view.finish(run.summary(facts))
     else:
         view.abandon()

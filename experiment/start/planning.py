@@ -17,7 +17,6 @@ from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.control.user_threads import SchedulerCalls
-from holdfast.experiment.control.watch import InlineLauncher
 from holdfast.experiment.folder.contents import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import resume_command
@@ -318,7 +317,6 @@ class _Planning:
                 "num_samples": request.tune.num_samples,
                 "total_num_samples": proposer.total,
             },
-            launcher=InlineLauncher() if settings.debug else None,
             engine=self._engine,
             environment=self._environment,
             run_config=replace(request.run, name=place.name),

@@ -13,17 +13,17 @@ import time
 from importlib import import_module
 from typing import Any
 
-from holdfast.experiment.control.run_cluster import RunNodes
+from holdfast.experiment.control.run_cluster import RunCluster
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.trial.trial import Status
 
 simulated: Any = import_module("simulated_engine")  # of this folder
 storage, agents, workers = sys.argv[1], *map(int, sys.argv[2:])
 seen: dict[str, Any] = {}
-leave, on_node = vars(Fleet)["_leave"], RunNodes.node_joined
+leave, on_node = vars(Fleet)["_leave"], RunCluster.node_joined
 
 
-def watched(self: RunNodes, node: Any) -> None:
+def watched(self: RunCluster, node: Any) -> None:
     seen["machine"] = self.controller.machine
     on_node(self, node)
 
@@ -52,7 +52,7 @@ def _running() -> int:
 
 def main() -> None:
     engine = seen["engine"] = simulated.SimulatedAgents(agents, workers, 1, "silent")
-    RunNodes.node_joined = watched  # type: ignore[method-assign]
+    RunCluster.node_joined = watched  # type: ignore[method-assign]
     Fleet._leave = timed  # type: ignore[method-assign]
     threading.Thread(target=engine.await_line, daemon=True).start()
     simulated.run(engine, storage, agents * workers)

@@ -11,11 +11,11 @@ import time
 from typing import Any
 
 from holdfast import tune
-from holdfast.experiment.control.run_cluster import RunNodes
+from holdfast.experiment.control.run_cluster import RunCluster
 
 storage, nodes = sys.argv[1], int(sys.argv[2])
 joined: list[float] = []
-on_node = RunNodes.node_joined
+on_node = RunCluster.node_joined
 
 
 def train(config: dict[str, Any]) -> None:
@@ -30,13 +30,13 @@ def main() -> None:
     with open(gate, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
 
-        def watched(self: RunNodes, node: Any) -> None:
+        def watched(self: RunCluster, node: Any) -> None:
             on_node(self, node)
             joined.append(time.monotonic())
             if len(joined) == nodes:
                 fcntl.flock(held, fcntl.LOCK_UN)
 
-        RunNodes.node_joined = watched  # type: ignore[method-assign]
+        RunCluster.node_joined = watched  # type: ignore[method-assign]
         began_s = time.monotonic()
         results = tune.Tuner(
             train,

@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.experiment.control.output import RunOutput
 from holdfast.experiment.control.watch import REFRESH_S, Refresher
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
-from holdfast.experiment.progress.terminal_view import LogBuffer, TerminalView
+from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import Failure
@@ -45,8 +46,7 @@ class Played:
         self.machine.spec = ExperimentSpec(
             experiment_id="e", run="aaaaa", trainable="train", seed=0, metric="acc", mode="max"
         )
-        self.lines = LogBuffer(10_000)
-        self.messages: deque[tuple[str, str]] = deque()
+        self.output = RunOutput("")
         self._alive = alive
         self._running: deque[str] = deque()
         self._random = random.Random(0)
@@ -69,7 +69,9 @@ class Played:
             if self._running and len(trials) < TRIALS:
                 self._end(self._running.popleft())
         if self._random.random() < _LINES_PER_S * REFRESH_S and self._running:
-            self.lines.put(f"train_{self._running[0]} pid=1234", "epoch done, loss 0.25")
+            self.output.show_line(
+                f"train_{self._running[0]}", 1234, "stdout", "epoch done, loss 0.25"
+            )
 
     def _begin(self, index: int) -> None:
         config = {"lr": self._random.random(), "width": self._random.choice((32, 64, 128))}

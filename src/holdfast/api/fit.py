@@ -17,8 +17,8 @@ from holdfast.errors import Remedy
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.run import Run
-from holdfast.experiment.control.watch import InlineLauncher, watch
+from holdfast.experiment.control.run import RunResult
+from holdfast.experiment.control.watch import RunHandle, watch
 from holdfast.experiment.folder.contents import erase_tree, is_written
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
@@ -167,23 +167,22 @@ def _run(
         began_at=began_at,
         before_s=plan.machine.active_s,
     )
-    run = Run(plan)
+    run = RunHandle(plan)
     if request.run.progress_reporter is not None:
         view = _reporter_view(request, run, view)
-    inline = plan.launcher if isinstance(plan.launcher, InlineLauncher) else None
-    watch(run, view, facts, inline=inline)
-    if run.fault is not None:
-        error = _explained(run.fault, plan)
-        is_caused = isinstance(run.fault, LaunchFailed) and error is not run.fault
-        if is_caused:
-            raise error from run.fault
+    watch(run, view, facts)
+    result = run.result
+    if (fault := result.fault) is not None:
+        error = _explained(fault, plan)
+        if isinstance(fault, LaunchFailed) and error is not fault:
+            raise error from fault
         raise as_users_error(error)
-    if run.unsaved:
-        raise _unsaved(run, plan)
-    if run.unwritten:
-        raise TuneError(f"the experiment has ended, but {run.unwritten}")
-    assert run.outcome is not None
-    _check_outcome(request, run.outcome, plan)
+    if result.unsaved:
+        raise _unsaved(result, plan)
+    if result.unwritten:
+        raise TuneError(f"the experiment has ended, but {result.unwritten}")
+    assert result.outcome is not None
+    _check_outcome(request, result.outcome, plan)
     analysis = ExperimentAnalysis.of(
         ExperimentView(machine=plan.machine, location=plan.location, layout=plan.layout),
         resolve_config=UsersValues(
@@ -244,8 +243,8 @@ def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
         )
 
 
-def _unsaved(run: Run, plan: RunPlan) -> TuneError:
-    listed, root = "\n  ".join(run.unsaved), plan.layout.root
+def _unsaved(result: RunResult, plan: RunPlan) -> TuneError:
+    listed, root = "\n  ".join(result.unsaved), plan.layout.root
     kept = f"Everything is kept in {root}. When the storage answers again,"
     if plan.engine is not None:
         kept = (
@@ -255,7 +254,7 @@ def _unsaved(run: Run, plan: RunPlan) -> TuneError:
         )
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
-        f"{kept} {_upload_call(plan)} uploads it" + (run.unwritten and f"\n{run.unwritten}")
+        f"{kept} {_upload_call(plan)} uploads it" + (result.unwritten and f"\n{result.unwritten}")
     )
 
 
@@ -271,7 +270,7 @@ def _failed(trials: Mapping[str, Trial]) -> frozenset[tuple[str, int]]:
     return frozenset((trial.trial_id, trial.attempt) for trial in failed)
 
 
-def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressView:
+def _reporter_view(request: Request, run: RunHandle, lines: ProgressView) -> ProgressView:
     """A view with the user's own progress reporter."""
     from holdfast.experiment.progress.reporters import ProgressReporter, ReporterView
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.control import run as run_module
-from holdfast.experiment.control.run import Run
+from holdfast.experiment.control.watch import RunHandle
 
 
 def trains(config: dict[str, Any]) -> None:
@@ -21,32 +20,32 @@ def trains(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before the loop runs", "after it has ended"])
-def test_a_ctrl_c_is_obeyed_while_the_loop_is_made_and_after_it_has_ended(
+def test_a_ctrl_c_is_obeyed_before_the_loop_runs_and_after_it_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """On a busy machine, both take long."""
     is_ordered = threading.Event()
-    interrupt, make_loop, close = Run.interrupt, run_module._new_loop, asyncio.Runner.close
+    interrupt, run, close = RunHandle.interrupt, asyncio.Runner.run, asyncio.Runner.close
 
-    def note(run: Run, *, preempted: bool = False) -> None:
-        interrupt(run, preempted=preempted)
+    def note(handle: RunHandle, *, preempted: bool = False) -> None:
+        interrupt(handle, preempted=preempted)
         is_ordered.set()
 
     def press() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         assert is_ordered.wait(60)
 
-    def made_late() -> asyncio.AbstractEventLoop:
+    def run_late(runner: asyncio.Runner, work: Any) -> Any:
         press()
-        return make_loop()
+        return run(runner, work)
 
     def closed_early(runner: asyncio.Runner) -> None:
         close(runner)
         press()
 
-    monkeypatch.setattr(Run, "interrupt", note)
+    monkeypatch.setattr(RunHandle, "interrupt", note)
     if moment == "before the loop runs":
-        monkeypatch.setattr(run_module, "_new_loop", made_late)
+        monkeypatch.setattr(asyncio.Runner, "run", run_late)
     else:
         monkeypatch.setattr(asyncio.Runner, "close", closed_early)
     config = tune.RunConfig(storage_path=str(tmp_path), name="run", verbose=0)

@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import time
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,9 +14,10 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.control import watch as watch_module
+from holdfast.experiment.control.output import RunOutput
+from holdfast.experiment.control.run import RunResult
 from holdfast.experiment.control.watch import Refresher, repeated_text, watch
 from holdfast.experiment.progress.summary import RunFacts, Summary, TrialRow
-from holdfast.experiment.progress.terminal_view import LogBuffer
 from holdfast.experiment.progress.views import LogView, SilentView
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
@@ -77,6 +77,7 @@ class Ending:
     """A run that is asked to end by `signum`, with its only trial in this `status`."""
 
     has_begun = True
+    inline = None
     stopped_by = ""
 
     def __init__(self, status: Status, signum: int = signal.SIGINT) -> None:
@@ -88,10 +89,8 @@ class Ending:
             stop_grace_s=10.0, flush_deadline_s=60.0, callback_deadline_s=10.0
         )
         self.plan: Any = SimpleNamespace(machine=self.machine, settings=settings)
-        self.lines = LogBuffer(10)
-        self.messages: deque[tuple[str, str]] = deque()
-        self.unsaved: list[str] = []
-        self.fault = None
+        self.output = RunOutput("")
+        self.result = RunResult()
         self.signum = signum
         self.waits = 0
 
@@ -110,8 +109,6 @@ class Ending:
     def wait_for_news(self, seen: float, rest_s: float, quiet_s: float) -> bool:
         return False
 
-    def ring(self) -> None: ...
-
     def summary(self, facts: RunFacts) -> Summary:
         return Summary(name="exp", path=facts.path, counts={}, total=1)
 
@@ -121,11 +118,10 @@ def ended(
     *,
     facts: RunFacts = FACTS,
     view: type[LogView | SilentView] = LogView,
-    **found: Any,
+    unsaved: tuple[str, ...] = (),
 ) -> str:
     run: Any = Ending(status)
-    for name, value in found.items():
-        setattr(run, name, value)
+    run.result.unsaved = unsaved
     stream = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
         watch(run, view(stream), facts)
@@ -148,13 +144,13 @@ def test_a_run_that_finished_in_time_has_nothing_to_resume() -> None:
 
 
 def test_one_whose_uploads_are_missing_can_be_resumed() -> None:
-    shown = ended(Status.TERMINATED, unsaved=["checkpoint_000001"])
+    shown = ended(Status.TERMINATED, unsaved=("checkpoint_000001",))
     assert "Not in storage yet: checkpoint_000001" in shown
     assert "To resume: " in shown
 
 
 def test_what_is_not_in_storage_is_said_at_verbose_0_too() -> None:
-    shown = ended(Status.TERMINATED, view=SilentView, unsaved=["checkpoint_000001"])
+    shown = ended(Status.TERMINATED, view=SilentView, unsaved=("checkpoint_000001",))
     assert shown == "Not in storage yet: checkpoint_000001\n"
 
 
@@ -245,7 +241,7 @@ def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> Non
     run.summary = summary
     stream = io.StringIO()
     refresher = Refresher(run, LogView(stream), FACTS)
-    run.messages.append(("look out", "warning"))
+    run.output.tell("look out")
     refresher.refresh()
     refresher.refresh(at_once=True)
     lines = stream.getvalue().splitlines()

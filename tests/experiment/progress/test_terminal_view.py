@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from holdfast.experiment.control.run import Run
-from holdfast.experiment.control.watch import watch
+from holdfast.experiment.control.output import RunOutput
+from holdfast.experiment.control.run import RunResult
+from holdfast.experiment.control.watch import RunHandle, watch
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.terminal_view import LogBuffer, TerminalView
 from holdfast.experiment.progress.views import LogView
@@ -33,21 +34,20 @@ def test_the_oldest_make_room_and_are_counted_for_each_trial() -> None:
 class Busy:
     """A run that ends while it is watched, with more lines than the buffer holds."""
 
-    fault = None
+    inline = None
     stopped_by = ""
     machine = Machine()
+    result = RunResult()
 
     def __init__(self) -> None:
-        self.lines = LogBuffer(2)
-        self.messages: list[Any] = []
+        self.output = RunOutput("")
+        self.output.lines = LogBuffer(2)
         for number in range(5):
-            self.lines.put("train_7 pid=9", f"line {number}")
+            self.output.show_line("train_7", 9, "stdout", f"line {number}")
 
     def start(self) -> None: ...
 
     def join(self) -> None: ...
-
-    def ring(self) -> None: ...
 
     def wait_for_news(self, seen: float, rest_s: float, quiet_s: float) -> bool:
         return True
@@ -62,7 +62,7 @@ class Busy:
 def test_a_watcher_that_catches_up_is_shown_what_it_does_not_see() -> None:
     stream = io.StringIO()
     facts = RunFacts(name="exp", path="p", local_path="p")
-    watch(cast(Run, Busy()), LogView(stream), facts)
+    watch(cast(RunHandle, Busy()), LogView(stream), facts)
     assert stream.getvalue().splitlines()[:3] == [
         "(train_7 pid=9) ... 3 lines not shown here, see its stdout and stderr files",
         "(train_7 pid=9) line 3",

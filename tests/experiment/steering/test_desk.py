@@ -192,7 +192,7 @@ async def test_what_was_done_before_the_run_ended_is_said(tmp_path: Path) -> Non
 
 
 async def test_before_a_run_has_begun_only_its_end_can_be_ordered(run: SteeredRun) -> None:
-    run.controlled = None
+    run.controller = None
     assert await refused(run, AddTrials(count=1)) == (
         "the run is still starting: try again in a moment"
     )

@@ -23,14 +23,14 @@ class SteeredRun:
     """What `PersonOrders` needs of a run, and what it was asked for.
 
     `posts` are the sizes of the writes, `told` the messages of its output. After `fails_after`
-    writes the disk is full. `controlled` is None while it has not begun. The search makes
+    writes the disk is full. `controller` is None while it has not begun. The search makes
     `per_sample` trials of a sample, and lets `own_limit` run at once.
     """
 
     def __init__(self, recorded: RecordedExperiment) -> None:
         self._recorded = recorded
         self.fault: BaseException | None = None
-        self.controlled: SteeredRun | None = self
+        self.controller: SteeredRun | None = self
         self.posts: list[int] = []
         self.told: list[str] = []
         self.ended_by: list[str] = []
