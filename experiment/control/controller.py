@@ -38,7 +38,7 @@ from holdfast.experiment.records.journal import pack, wall_time
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
 from holdfast.experiment.uploads.uploads import Uploads
-from holdfast.experiment.workers.pool import RunResources, WorkerPool
+from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.runtime.fleet.facts import NodeFacts
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.tasks import RunTasks
@@ -190,11 +190,9 @@ class Controller:
             self,
             layout=plan.layout,
             settings=plan.settings,
-            resources=RunResources(
-                parts.capacity,
-                shares_nodes=plan.engine is None or not plan.engine.queues,
-            ),
+            resources=parts.capacity,
             gpu_names=plan.host_resources.gpu_names,
+            has_gpus="GPU" in plan.host_resources.total,
             group=plan.job.group,
             nodes=nodes,
         )

@@ -7,10 +7,9 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder.settings import SHARE
@@ -22,7 +21,7 @@ from holdfast.experiment.machine.machine_share import (
     Membership,
     member_here,
 )
-from holdfast.experiment.workers.shared_capacity import shared
+from holdfast.experiment.workers.shared_machines import RunMachines, of_process
 from holdfast.names import printable
 from holdfast.runtime.fleet.facts import detect_total
 from holdfast.runtime.tasks import RunTasks
@@ -79,41 +78,39 @@ def _plural(key: str, amount: float) -> str:
 _MANY = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineUse:
-    """What trials take from, files that each process with trials holds, and how to leave."""
+def machine_use(
+    plan: RunPlan, tasks: RunTasks, tell: Tell, closing: AsyncExitStack
+) -> tuple[CapacityShare, Sequence[str]]:
+    """What trials on this machine take from, and files that each process with trials holds. Tells
+    other experiments of this user about this one, until `closing`. Raises TuneError,
+    InvalidConfig.
 
-    capacity: CapacityShare
-    workers: tuple[str, ...] = ()
-    close: Callable[[], None] = lambda: None
-
-
-def machine_use(plan: RunPlan, tasks: RunTasks, tell: Tell) -> MachineUse:
-    """Tell other experiments of this user about this one. Raises TuneError, InvalidConfig.
-
-    Nothing is registered where trials run on nodes or in this process, and inside a trial.
+    Nothing is registered where trials run in this process, and inside a trial.
     """
     settings, host = plan.settings, plan.host_resources
     shares = host.share if settings.share is None else settings.share
-    is_here = plan.engine is None and not settings.debug and plan.runs_trials
-    if not is_here or settings.share is False:
-        return MachineUse(capacity=shared(host.total))
-    member = _member(plan, shares=shares)
-    try:
-        folder = MachineFolder.of(os.environ)
-        if shares:
-            share = MachineShare(folder, member, lambda text: tell(text, "info"), _failing(tasks))
-            return MachineUse(capacity=share, workers=(share.workers,), close=share.close)
-        membership = Membership(folder, member)
-    except (OSError, InvalidConfig) as error:
-        if not shares:  # nobody asked for it
-            return MachineUse(capacity=shared(host.total))
-        raise TuneError(
-            f"this machine cannot be shared: {error}. Name a folder on a local disk in {FOLDER}, "
-            f"or set {SHARE}=0"
-        ) from error
-    tasks.start(threads.call(partial(_look_around, folder, member, tell)))
-    return MachineUse(capacity=shared(host.total), close=membership.close)
+    if not settings.debug and plan.runs_trials and settings.share is not False:
+        member = _member(plan, shares=shares)
+        try:
+            folder = MachineFolder.of(os.environ)
+            if shares:
+                inform, fail = (lambda text: tell(text, "info")), _failing(tasks)
+                share = MachineShare(folder, member, inform, fail)
+                closing.push_async_callback(threads.call, share.close)
+                return share, [share.workers]
+            membership = Membership(folder, member)
+        except (OSError, InvalidConfig) as error:
+            if shares:  # else nobody asked for it
+                raise TuneError(
+                    f"this machine cannot be shared: {error}. Name a folder on a local disk in "
+                    f"{FOLDER}, or set {SHARE}=0"
+                ) from error
+        else:
+            closing.push_async_callback(threads.call, membership.close)
+            tasks.start(threads.call(partial(_look_around, folder, member, tell)))
+    machines = RunMachines(of_process, host.total)
+    closing.callback(machines.close)
+    return machines, ()
 
 
 def _failing(tasks: RunTasks) -> Callable[[BaseException], None]:

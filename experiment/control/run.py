@@ -27,6 +27,7 @@ from holdfast.experiment.control.services import (
     tracker_processes_of,
 )
 from holdfast.experiment.control.user_threads import history
+from holdfast.experiment.machine.fair_share import CapacityShare
 from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.steering.socket import keep_socket
 from holdfast.experiment.uploads.unrecorded_checkpoints import found_again, found_notice
@@ -39,7 +40,6 @@ from holdfast.runtime.process_exits import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, StopperAnswered
-from holdfast.syncer.files import threads
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.errors import TuneError
 
@@ -134,8 +134,8 @@ class RunLoop:
         if plan.runs_trials:
             self._references = tuple(dict.fromkeys(plan.references_used(references)))
             check_exist(self._references, plan.job.param_space)
-        async with RunTasks() as tasks, AsyncExitStack() as stack:
-            services = self._start_services(tasks, stack)
+        async with RunTasks() as tasks, AsyncExitStack() as closing:
+            services = self._start_services(tasks, closing)
             page = self._open_page(tasks)
             stopped_s = plan.settings.stopped_deadline_s
             tasks.start(StoppedWatch(stopped_s, services.processes, self.tell).run())
@@ -168,7 +168,7 @@ class RunLoop:
             plan.layout, plan.environ, tell=self.tell, says_little=says_little, tasks=tasks
         )
 
-    def _start_services(self, tasks: RunTasks, stack: AsyncExitStack) -> RunServices:
+    def _start_services(self, tasks: RunTasks, closing: AsyncExitStack) -> RunServices:
         plan = self._plan
         callbacks = open_callbacks(plan, self.tell)
         try:
@@ -176,12 +176,11 @@ class RunLoop:
         except BaseException:
             callbacks.close(plan.settings.callback_deadline_s)
             raise
-        use = machine_use(plan, tasks, self.tell)
-        stack.push_async_callback(threads.call, use.close)
+        launcher, capacity = self._open_machines(tasks, closing)
         parts = ControllerParts(
             tasks=tasks,
-            launcher=self._launcher(tasks, use.workers, stack),
-            capacity=use.capacity,
+            launcher=launcher,
+            capacity=capacity,
             journal_writer=journal_writer,
             callbacks=callbacks,
             open_uploads=partial(open_uploads, plan, tell=self.tell, tasks=tasks),
@@ -195,18 +194,20 @@ class RunLoop:
         trackers = tracker_processes_of(plan, controller, self.tell, tasks)
         return RunServices(plan, parts, controller, trackers)
 
-    def _launcher(self, tasks: RunTasks, held: tuple[str, ...], stack: AsyncExitStack) -> Launcher:
+    def _open_machines(
+        self, tasks: RunTasks, closing: AsyncExitStack
+    ) -> tuple[Launcher, CapacityShare]:
+        """The launcher of trials, and the resources that they take from."""
         plan = self._plan
-        if self._inline is not None:
-            return self._inline
         if plan.engine is not None:
             # Only here: a run on one machine starts without it.
             from holdfast.experiment.control.run_cluster import RunCluster
 
-            self._cluster = RunCluster(plan, plan.engine, self.tell, tasks)
-            stack.callback(self._cluster.close)
-            return self._cluster.fleet
-        return LocalLauncher(
+            cluster = self._cluster = RunCluster(plan, plan.engine, self.tell, tasks)
+            closing.callback(cluster.close)
+            return cluster.fleet, cluster.machines
+        capacity, held = machine_use(plan, tasks, self.tell, closing)
+        launcher = self._inline or LocalLauncher(
             tasks=tasks,
             environ=plan.environ,
             held=[plan.lock.workers, *held],
@@ -215,6 +216,7 @@ class RunLoop:
             learns=plan.settings.preload,
             workers_move=plan.job.chdir,
         )
+        return launcher, capacity
 
     async def _work(self, services: RunServices, job: bytes) -> None:
         """Start the processes and run the trials. Returns when none is left to run."""

@@ -31,6 +31,11 @@ from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.experiment.worker.train_loop import LOOPBACK
+from holdfast.experiment.workers.shared_machines import (
+    RunMachines,
+    SharedMachines,
+    of_process,
+)
 from holdfast.runtime.fleet.delivery import SharedFile
 from holdfast.runtime.fleet.facts import (
     GIVEN_BACK,
@@ -70,6 +75,8 @@ class RunCluster:
         # What the engine waits for; "" for nothing.
         self.waiting = ""
         self.fleet = _open_fleet(plan, engine, self, tasks)
+        # Each node of a batch system belongs to one job.
+        self.machines = RunMachines(SharedMachines() if engine.queues else of_process)
         self._plan, self._engine, self._show = plan, engine, tell
         self._packed: LockedFolder | None = None
         # Set when it waits for something else, and when it begins.
@@ -102,7 +109,8 @@ class RunCluster:
         self._is_new.set()
 
     def close(self) -> None:
-        """Remove the packed files."""
+        """Remove the packed files, and give the machines free."""
+        self.machines.close()
         if self._packed is not None:
             self._packed.remove()
 
@@ -154,7 +162,11 @@ class RunCluster:
     def node_joined(self, node: NodeFacts) -> None:
         self.facts[node.name] = node
         self._uploads.node_joined(node.name)
-        self.controller.pool.node_joined(node)
+        if self.machines.join(node.name, node.hostname, node.gpus, node.resources):
+            self.controller.warn(
+                f"another fit() of this script also runs on node {node.name}: each waits while "
+                f"the other holds the CPUs and GPUs that it needs there"
+            )
         joined = NodeJoined(
             node=node.name,
             resources=node.resources,
@@ -182,6 +194,7 @@ class RunCluster:
         else:
             controller.warn(f"node {name} is lost: {cause}")
         uploads.node_left(name)
+        self.machines.leave(name)
         controller.pool.node_left(name)
         # Trials wait for an answer about each of them, also where an upload had failed.
         for trial in list(controller.machine.trials.values()):

@@ -27,22 +27,18 @@ from holdfast.trial.resources import Allocation, Amounts
 class CapacityRequest:
     """A request that waits. `granted` is called with the resources, in any thread."""
 
-    amounts: Mapping[str, float]
+    wanted: Allocation
     granted: Callable[[Allocation], None]
 
 
 class CapacityShare(Protocol):
-    """The resources of this machine that an experiment takes from, with others."""
-
-    @property
-    def has_gpus(self) -> bool:
-        """True if the machine has GPUs."""
-        ...
+    """The resources of its machines that an experiment takes from, with others."""
 
     def take(
-        self, amounts: Mapping[str, float], granted: Callable[[Allocation], None]
+        self, wanted: Allocation, granted: Callable[[Allocation], None]
     ) -> Allocation | CapacityRequest:
-        """The resources, now held; or the request, which `granted` answers later."""
+        """The resources, now held, perhaps with other GPUs; or the request, which `granted`
+        answers later."""
         ...
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:

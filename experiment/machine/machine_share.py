@@ -215,7 +215,7 @@ Fail = Callable[[BaseException], None]
 
 
 class MachineShare:
-    """Answers like `SharedCapacity`, which counts for the experiments of one process.
+    """Answers like `RunMachines`, which counts for the experiments of one process.
 
     Requests are granted by `fair_share.due`, each in the thread of this object: a lock on the
     files may take long.
@@ -247,19 +247,14 @@ class MachineShare:
         """The file on which each process that runs trials holds a shared lock."""
         return str(self._membership.lock_file)
 
-    @property
-    def has_gpus(self) -> bool:
-        """True if the machine has GPUs."""
-        return "GPU" in self._member.total
-
     def take(
-        self, amounts: Mapping[str, float], granted: Callable[[Allocation], None]
+        self, wanted: Allocation, granted: Callable[[Allocation], None]
     ) -> Allocation | CapacityRequest:
         """The request, which `granted` answers later, in any thread; for nothing an answer at
         once."""
-        if not any(amounts.values()):
-            return Allocation(amounts=dict(amounts))
-        request = CapacityRequest(amounts, granted)
+        if not any(wanted.amounts.values()):
+            return wanted
+        request = CapacityRequest(wanted, granted)
         with self._changing():
             self._waiting[self._next] = (request, time.monotonic())
             self._next += 1
@@ -318,7 +313,7 @@ class MachineShare:
         """This experiment as the others see it once these are granted. The caller has the lock."""
         claims = {one.number: one.claim for one in granted}
         waits = [
-            Wish(number=number, amounts=dict(request.amounts), since=since)
+            Wish(number=number, amounts=dict(request.wanted.amounts), since=since)
             for number, (request, since) in self._waiting.items()
             if number not in claims
         ]
@@ -370,7 +365,7 @@ class MachineShare:
                     continue  # withdrawn meanwhile
                 request, _ = self._waiting.pop(one.number)
                 gpus = tuple(list(self._member.gpus).index(gpu) for gpu in one.claim.gpus)
-                allocation = Allocation(amounts=dict(request.amounts), gpus=gpus)
+                allocation = replace(request.wanted, gpus=gpus)
                 self._held[one.number] = (allocation, one.claim)
             request.granted(allocation)
         return [one for other, one in members.items() if other != name]
@@ -380,7 +375,8 @@ class MachineShare:
             oldest = next(iter(self._waiting.values()), None)
         holders = [str(one) for one in others if one.holds]
         if oldest is not None and holders:
-            wanted = " and ".join(f"{amount:g} {key}" for key, amount in oldest[0].amounts.items())
+            amounts = oldest[0].wanted.amounts
+            wanted = " and ".join(f"{amount:g} {key}" for key, amount in amounts.items())
             self._say(
                 f"waiting for {wanted}: {' and '.join(holders[:3])} "
                 f"{'share' if len(holders) > 1 else 'shares'} this machine, and they take turns"

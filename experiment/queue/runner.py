@@ -157,7 +157,7 @@ class JobProcess:
         def granted(allocation: Allocation) -> None:
             self._granted = allocation
 
-        taken = self._share.take(wanted, granted)
+        taken = self._share.take(Allocation(amounts=wanted), granted)
         if isinstance(taken, Allocation):
             self._granted = taken
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -22,14 +22,13 @@ from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerHost, WorkerTimeouts
 from holdfast.experiment.workers.ranks import NodeNames, PlacedRanks, place_ranks, place_worker
-from holdfast.experiment.workers.shared_nodes import PlacesRequest, RunNodeShares, of_process
 from holdfast.experiment.workers.start_checkpoints import (
     Preparation,
     PreparationHost,
     StartCheckpoints,
     setup_failure,
 )
-from holdfast.runtime.fleet.facts import NodeFacts, own_address
+from holdfast.runtime.fleet.facts import own_address
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt, Verdict
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
@@ -38,67 +37,6 @@ from holdfast.trial.events import Returned
 from holdfast.trial.resources import Allocation, Place
 from holdfast.trial.trial import CheckpointRecord, Trial
 from holdfast.trial.values import to_plain
-
-WaitingRequest = CapacityRequest | PlacesRequest
-
-
-class RunResources:
-    """Those of this machine and, if the run has nodes, those of their machines."""
-
-    def __init__(self, capacity: CapacityShare, *, shares_nodes: bool = True) -> None:
-        """`shares_nodes`: other runs of this process may use the same machines."""
-        self.here = capacity
-        self._shares = RunNodeShares(of_process) if shares_nodes else None
-
-    def node_joined(self, facts: NodeFacts) -> bool:
-        """Returns whether another run of this process uses the machine, too."""
-        if self._shares is None:
-            return False
-        return self._shares.join(facts.name, facts.hostname, facts.gpus, facts.resources)
-
-    def node_left(self, node: str) -> None:
-        if self._shares is not None:
-            self._shares.leave(node)
-
-    def take(
-        self, wanted: Allocation, granted: Callable[[Allocation], None]
-    ) -> Allocation | WaitingRequest:
-        """The resources, now held, perhaps with other GPUs; or the request, which `granted`
-        answers later, in any thread."""
-        if not wanted.places:
-            return self.here.take(wanted.amounts, granted)
-        return wanted if self._shares is None else self._shares.take(wanted, granted)
-
-    def waits_text(self, wanted: Allocation) -> str:
-        """The message about a request that waits; "" for none."""
-        if not wanted.places:
-            return self.here.waits_text(wanted)
-        return (
-            f"waiting for {dict(wanted.amounts)} on {', '.join(wanted.nodes)}, which another "
-            f"fit() in this process holds"
-        )
-
-    def yields(self, held: Allocation) -> bool:
-        """True if an idle worker with these resources should end, for another experiment."""
-        return not held.places and self.here.yields()
-
-    def give_back(self, held: Allocation) -> None:
-        if not held.places:
-            self.here.give_back(held)
-        elif self._shares is not None:
-            self._shares.give_back(held)
-
-    def cancel(self, waiting: WaitingRequest) -> None:
-        """Withdraw a request, unless it is being granted."""
-        if isinstance(waiting, CapacityRequest):
-            self.here.cancel(waiting)
-        elif self._shares is not None:
-            self._shares.cancel(waiting)
-
-    def close(self) -> None:
-        """The run holds nothing any more."""
-        if self._shares is not None:
-            self._shares.close()
 
 
 class PoolHost(WorkerHost, PreparationHost, Protocol):
@@ -119,12 +57,14 @@ class WorkerPool:
         *,
         layout: Layout,
         settings: Settings,
-        resources: RunResources,
+        resources: CapacityShare,
         gpu_names: tuple[str, ...],
+        has_gpus: bool,
         group: GroupTerms | None,
         nodes: Mapping[str, NodeNames] = MappingProxyType({}),
     ) -> None:
-        """`nodes` are those of a cluster that have joined, by their names."""
+        """`resources` are what trials take from. `nodes` are those of a cluster that have joined,
+        by their names. `has_gpus`: this machine has some."""
         self.launcher = host.launcher
         self.show_line = host.show_line
         self._host = host
@@ -134,14 +74,14 @@ class WorkerPool:
         self._enforces_memory = bool(settings.enforce_memory)
         self._assigner = Assigner(
             gpu_names=gpu_names,
-            has_gpus=resources.here.has_gpus,
+            has_gpus=has_gpus,
             has_ranks=group is not None,
             nodes=nodes,
         )
         self._loop = asyncio.get_running_loop()
         self._actors: dict[str, TrialActor | WorkerGroup] = {}
         self._held: dict[str, Allocation] = {}
-        self._waiting: dict[str, tuple[Launch, WaitingRequest]] = {}
+        self._waiting: dict[str, tuple[Launch, CapacityRequest]] = {}
         # Idle workers, by the trial whose attempt they will run.
         self._reused: dict[str, TrialActor] = {}
         # Attempts that would have reused a worker, and take resources anew once it has ended.
@@ -182,7 +122,7 @@ class WorkerPool:
 
     def _end_idle(self, trial_id: str) -> None:
         """End a worker that waits for the next trial, if others may need what it holds."""
-        if trial_id in self._host.machine.placement.idle and not self._resources.here.keeps_idle:
+        if trial_id in self._host.machine.placement.idle and not self._resources.keeps_idle:
             self.release(trial_id)
 
     def hear(self, message: Message) -> None:
@@ -216,8 +156,7 @@ class WorkerPool:
     def has_room(self, trial_id: str) -> bool:
         """Whether an elastic trial could get another worker now; counts other experiments, too."""
         more = self._host.machine.trials[trial_id].next_bundle
-        on_nodes = bool(self._held[trial_id].places)
-        return more is not None and (on_nodes or self._resources.here.has_room(more))
+        return more is not None and self._resources.has_room(more)
 
     def awaited(self, now: float) -> list[RankWait]:
         """The groups in which ranks wait for others at `now`; may be called from another
@@ -252,10 +191,10 @@ class WorkerPool:
         if effect.reuse is None:
             self._take(effect)
             return
-        held = self._held[effect.trial_id] = self._held.pop(effect.reuse)
+        self._held[effect.trial_id] = self._held.pop(effect.reuse)
         reused = self._actors.pop(effect.reuse)
         assert isinstance(reused, TrialActor)  # groups are not reused
-        if self._resources.yields(held):
+        if self._resources.yields():
             # The worker ends, so that another experiment gets its resources first.
             self._actors[effect.trial_id] = reused
             self._exchanged[effect.trial_id] = effect
@@ -317,21 +256,11 @@ class WorkerPool:
         self._waiting.clear()
         for trial_id in list(self._held):
             self._give_back(trial_id)
-        self._resources.close()
 
     # -- nodes --------------------------------------------------------------------------------
 
-    def node_joined(self, facts: NodeFacts) -> None:
-        """Trials may run on this node."""
-        if self._resources.node_joined(facts):
-            self._host.warn(
-                f"another fit() of this script also runs on node {facts.name}: each waits while "
-                f"the other holds the CPUs and GPUs that it needs there"
-            )
-
     def node_left(self, node: str) -> None:
         """A node is gone, and with it the attempts that wait for resources there."""
-        self._resources.node_left(node)
         for trial_id, (effect, waiting) in list(self._waiting.items()):
             if effect.allocation.is_on(node):
                 del self._waiting[trial_id]

@@ -11,8 +11,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.worker.context import gpus_used, resources_of, sums
 from holdfast.experiment.worker.job import Machine
 from holdfast.experiment.worker.session import Session, running
-from holdfast.experiment.workers.shared_capacity import free_of
-from holdfast.experiment.workers.shared_nodes import of_process
+from holdfast.experiment.workers.shared_machines import of_process
 from holdfast.runtime.fleet.facts import own_address
 
 
@@ -70,7 +69,7 @@ def machines() -> list[Machine]:
     if known.cluster is not None:
         return of_process.machines()
     total = dict(known.total)
-    return [this_machine(total, free_of(total))]
+    return [this_machine(total, of_process.free_here(total))]
 
 
 def this_machine(total: dict[str, float], free: dict[str, float]) -> Machine:

@@ -21,7 +21,7 @@ from holdfast.experiment.machine.machine_share import (
     Membership,
     member_here,
 )
-from holdfast.experiment.workers.shared_capacity import SharedCapacity
+from holdfast.experiment.workers.shared_machines import RunMachines, SharedMachines
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import Allocation
 from tests.rig.workers.processes import PATIENCE_S, count_fds
@@ -37,7 +37,7 @@ class Experiment:
         self.granted: queue.SimpleQueue[Allocation] = queue.SimpleQueue()
 
     def ask(self, amounts: Mapping[str, float] = CPU) -> CapacityRequest | Allocation:
-        asked = self.share.take(amounts, self.granted.put)
+        asked = self.share.take(Allocation(amounts=amounts), self.granted.put)
         if isinstance(asked, Allocation):
             self.granted.put(asked)
         return asked
@@ -99,11 +99,10 @@ def starts(request: pytest.FixtureRequest, machine: Machine) -> Starts:
     """Starts an experiment on one machine."""
     if request.param == "files":
         return machine.starts
-    known: dict[tuple[object, ...], SharedCapacity] = {}
+    shared = SharedMachines()
 
     def make(name: str, *, cpus: float = 2, gpus: Sequence[str] = ()) -> Experiment:
-        total = {"CPU": cpus, "GPU": float(len(gpus))}
-        return Experiment(known.setdefault((cpus, *gpus), SharedCapacity(total)))
+        return Experiment(RunMachines(shared, {"CPU": cpus, "GPU": float(len(gpus))}))
 
     return make
 
@@ -140,13 +139,12 @@ def test_who_needs_nothing_waits_for_no_one(starts: Starts) -> None:
     a = starts("a", cpus=1)
     a.gets(CPU)
     a.ask()
-    assert isinstance(a.share.take({"CPU": 0}, a.granted.put), Allocation)
+    assert isinstance(a.ask({"CPU": 0}), Allocation)
 
 
 def test_each_experiment_gets_gpus_that_no_other_has(starts: Starts) -> None:
     a, b = starts("a", gpus=["0", "1"]), starts("b", gpus=["0", "1"])
     assert {a.gets({"GPU": 1.0}).gpus, b.gets({"GPU": 1.0}).gpus} == {(0,), (1,)}
-    assert a.share.has_gpus
 
 
 def test_parts_of_a_gpu_add_up_and_each_one_is_known_by_its_name(machine: Machine) -> None:

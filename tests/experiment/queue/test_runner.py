@@ -172,7 +172,7 @@ def test_a_job_with_cpus_of_its_own_waits_for_them_and_sees_no_more(
         granted.set()
 
     share = MachineShare(MachineFolder(tmp_path / "machine"), member, lambda text: waits.set())
-    share.take(holding, take)
+    share.take(Allocation(amounts=holding), take)
     assert granted.wait(PATIENCE_S)
     # It is behind the job, so it waits until the job has what it asked for.
     add(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.experiment.workers.shared_nodes import PlacesRequest, RunNodeShares, SharedNodes
+from holdfast.experiment.machine.fair_share import CapacityRequest
+from holdfast.experiment.workers.shared_machines import RunMachines, SharedMachines
 from holdfast.trial.resources import Allocation, Place
 
 RESOURCES = {"CPU": 2.0, "GPU": 2.0}
@@ -13,15 +14,15 @@ RESOURCES = {"CPU": 2.0, "GPU": 2.0}
 class Run:
     """A run with a node on each of these hosts, whose trials ask for one GPU each."""
 
-    def __init__(self, shared: SharedNodes, *hosts: str) -> None:
-        self.shares = RunNodeShares(shared)
+    def __init__(self, shared: SharedMachines, *hosts: str) -> None:
+        self.shares = RunMachines(shared)
         self.granted: list[Allocation] = []
         self.shared_with = [self.joins(host) for host in hosts]
 
     def joins(self, host: str, cpus: float = 2.0) -> bool:
         return self.shares.join(host, host, ["0", "1"], {**RESOURCES, "CPU": cpus})
 
-    def take(self, *places: tuple[str, int]) -> Allocation | PlacesRequest:
+    def take(self, *places: tuple[str, int]) -> Allocation | CapacityRequest:
         """A GPU with this number on each of these nodes."""
         held = tuple([Place(node=n, amounts={"GPU": 1.0}, gpus=(gpu,)) for n, gpu in places])
         return self.shares.take(Allocation(amounts={}, places=held), self.granted.append)
@@ -31,9 +32,9 @@ class Run:
         assert isinstance(taken, Allocation)
         return taken
 
-    def waits(self, *places: tuple[str, int]) -> PlacesRequest:
+    def waits(self, *places: tuple[str, int]) -> CapacityRequest:
         taken = self.take(*places)
-        assert isinstance(taken, PlacesRequest)
+        assert isinstance(taken, CapacityRequest)
         return taken
 
 
@@ -42,7 +43,7 @@ def gpus(allocation: Allocation) -> list[tuple[int, ...]]:
 
 
 def test_no_gpu_is_given_to_two_runs() -> None:
-    shared = SharedNodes()
+    shared = SharedMachines()
     first, second = Run(shared, "a"), Run(shared, "a")
     assert (first.shared_with, second.shared_with) == ([False], [True])
     one = first.held(("a", 0))
@@ -53,7 +54,7 @@ def test_no_gpu_is_given_to_two_runs() -> None:
 
 
 def test_all_places_are_held_or_none() -> None:
-    shared = SharedNodes()
+    shared = SharedMachines()
     first, second = Run(shared, "a", "b"), Run(shared, "a", "b")
     both = [first.held(("b", 0)), first.held(("b", 1))]
     waiting = second.waits(("a", 0), ("b", 0))
@@ -65,7 +66,7 @@ def test_all_places_are_held_or_none() -> None:
 
 
 def test_who_waits_for_one_machine_does_not_keep_others_from_another() -> None:
-    shared = SharedNodes()
+    shared = SharedMachines()
     first, second = Run(shared, "a", "b"), Run(shared, "a", "b")
     held = [first.held(("a", 0)), first.held(("a", 1))]
     waiting = second.waits(("a", 0))
@@ -78,7 +79,7 @@ def test_who_waits_for_one_machine_does_not_keep_others_from_another() -> None:
 
 
 def test_a_node_that_comes_back_is_the_same_machine() -> None:
-    shared = SharedNodes()
+    shared = SharedMachines()
     first = Run(shared, "a")
     lost = first.held(("a", 0))
     first.shares.leave("a")
@@ -95,7 +96,7 @@ def test_what_was_on_its_way_to_a_run_that_ended_meanwhile_is_free_again(
     is_first_there: bool,
 ) -> None:
     """The thread of one run grants it, and that of the other hears of it only later."""
-    shared = SharedNodes()
+    shared = SharedMachines()
     first, second = Run(shared, "a"), Run(shared, "a")
     held = [first.held(("a", 0)), first.held(("a", 1))]
     waiting = second.waits(("a", 0))
