@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -177,28 +179,68 @@ class Grant:
 NOTHING_SAID = Grant()
 
 
-class WorkerHandle(Protocol):
-    """The controller's handle of one worker process.
+class WorkerHandle(ABC):
+    """The controller's handle of one worker process, whichever way its orders go.
 
     `pid` is 0 until the first message arrives, whose sender the kernel names. Waiting for the
     parent to report the pid would add 0.1 ms to each start.
     """
 
-    name: str
+    def __init__(self, name: str, listener: Listener) -> None:
+        self.name = name
+        self.is_gone = False
+        self._listener = listener
+        self._told_pid = 0
+        self._broken = ""
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        return self._told_pid
+
+    def take_pid(self, told: int) -> None:
+        """Accept a pid that its parent, its node or the worker itself reports, unless it is known
+        from the kernel."""
+        self._told_pid = self._told_pid or told
 
     def confirm(self, told: int) -> None:
         """Raise ValueError if `told` is not the worker's pid."""
+        self.take_pid(told)
+        if told != self.pid:
+            raise ValueError(f"its pid is {self.pid}, but it reported {told}")
 
+    @abstractmethod
     def send(self, message: Message) -> None: ...
 
+    @abstractmethod
     def kill(self, why: str) -> None:
         """Kill the worker and everything that it started. `why` is reported as the cause."""
 
+    @abstractmethod
     def signal(self, signum: int) -> None:
         """`process_control.STOP` asks the worker to clean up and exit."""
+
+    def has_used(self, used: Used) -> None:
+        if not self.is_gone:
+            self._listener.on_used(used)
+
+    def on_broken(self, reason: str) -> None:
+        """Kill the worker, whose connection cannot be used any more."""
+        self._broken = f"its connection failed ({reason})"
+        self.kill(self._broken)
+
+    def gone(self, ending: ExitCause) -> None:
+        """Report the exit, once."""
+        if self.is_gone:
+            return
+        self.is_gone = True
+        if self._broken and self._broken not in ending.cause:
+            # The worker ended with its connection, before the order to kill it arrived.
+            ending = replace(ending, cause=f"{ending.cause}: {self._broken}")
+        self._read_rest()
+        self._listener.on_exit(ending)
+
+    def _read_rest(self) -> None:  # noqa: B027
+        """Handle the messages that the worker sent before it ended."""
 
 
 class Listener(Protocol):

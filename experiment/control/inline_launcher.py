@@ -17,7 +17,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.worker.host import TrialHost
 from holdfast.experiment.worker.script import applied_here
 from holdfast.runtime.connection import Connection
-from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Listener
+from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Listener, WorkerHandle
 from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
@@ -80,23 +80,18 @@ class InlineLauncher:
             worker.end()
 
 
-class InlineWorker:
+class InlineWorker(WorkerHandle):
     """The handle of a trial that runs in the calling thread."""
 
     def __init__(self, name: str, sock: socket.socket, listener: Listener) -> None:
-        self.name = name
+        super().__init__(name, listener)
         self.told_to_stop = threading.Event()
-        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._connection = Connection(sock, listener.on_message, self._on_closed)
 
     @property
     def pid(self) -> int:
         return os.getpid()
-
-    def confirm(self, told: int) -> None:
-        if told != self.pid:
-            raise ValueError(f"its pid is {self.pid}, but it reported {told}")
 
     def send(self, message: Message) -> None:
         self._connection.send(message)
@@ -116,4 +111,4 @@ class InlineWorker:
             self._loop.call_soon_threadsafe(self._connection.end)
 
     def _on_closed(self, reason: str) -> None:
-        self._listener.on_exit(ExitCause(cause=reason or "ended"))
+        self.gone(ExitCause(cause=reason or "ended"))

@@ -184,17 +184,11 @@ class Agent:
 
     def _on_message(self, message: Message) -> None:
         match message:
-            case ["to", str(name), list(inner)]:
+            case ["send" | "kill" | "signal" as order, str(name), what]:
                 if (worker := self._workers.get(name)) is not None:
-                    worker.send(inner)
+                    getattr(worker, order)(what)
             case ["launch", str(name), list(gpus), int(most_bytes)]:
                 self._launch(name, Grant(gpus=tuple(gpus), memory_bytes=most_bytes))
-            case ["kill", str(name), str(why)]:
-                if (worker := self._workers.get(name)) is not None:
-                    worker.kill(why)
-            case ["signal", str(name), int(signum)]:
-                if (worker := self._workers.get(name)) is not None:
-                    worker.signal(signum)
             case ["order", list(order)]:
                 self._service.order(order)
             case ["learn", list(modules), float(took_s)]:

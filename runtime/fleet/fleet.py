@@ -30,36 +30,30 @@ from holdfast.runtime.fleet.facts import (
 )
 from holdfast.runtime.fleet.handshake import Admission, Ticket
 from holdfast.runtime.fleet.messages import Hello, Unloadable
-from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Listener, short_cause
+from holdfast.runtime.launcher import (
+    NOTHING_SAID,
+    ExitCause,
+    Grant,
+    Listener,
+    WorkerHandle,
+    short_cause,
+)
 from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.tasks import Suspension, TaskScope, happens
-from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 
 
-class RemoteWorker:
+class RemoteWorker(WorkerHandle):
     """A worker of a `Fleet`. Its `pid` is what its node's kernel says, unique on that node only:
     0 until the worker has sent a message."""
 
     def __init__(self, name: str, listener: Listener, send: Callable[[Message], None]) -> None:
         """`send` sends a message to its node."""
-        self.name = name
-        self.pid = 0
-        self._listener = listener
+        super().__init__(name, listener)
         self._send = send
-        self._broken = ""
-        self._is_gone = False
-
-    def take_pid(self, told: int) -> None:
-        self.pid = self.pid or told
-
-    def confirm(self, told: int) -> None:
-        self.take_pid(told)  # in case the node's kernel does not name senders
-        if told != self.pid:
-            raise ValueError(f"its pid is {self.pid}, but it reported {told}")
 
     def send(self, message: Message) -> None:
-        self._order("to", message)
+        self._order("send", message)
 
     def kill(self, why: str) -> None:
         self._order("kill", why)
@@ -68,32 +62,17 @@ class RemoteWorker:
         self._order("signal", int(signum))
 
     def _order(self, name: str, what: object) -> None:
-        if not self._is_gone:
+        if not self.is_gone:
             self._send([name, self.name, what])
 
     def deliver(self, message: Message) -> None:
         """Give a message of the worker to its listener; an invalid one is its last."""
-        if self._broken or self._is_gone:
+        if self._broken or self.is_gone:
             return
         try:
             self._listener.on_message(message)
         except WireError as error:
-            self._broken = f"its connection failed ({error})"
-            self.kill(self._broken)
-
-    def has_used(self, used: Used) -> None:
-        if not self._is_gone:
-            self._listener.on_used(used)
-
-    def gone(self, ending: ExitCause) -> None:
-        """Report the exit, once."""
-        if self._is_gone:
-            return
-        self._is_gone = True
-        if self._broken and self._broken not in ending.cause:
-            # The worker ended before the order to kill it arrived.
-            ending = replace(ending, cause=f"{ending.cause}: {self._broken}")
-        self._listener.on_exit(ending)
+            self.on_broken(str(error))
 
 
 # So many messages of its service may arrive before the node can run workers.

@@ -10,18 +10,16 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.interpreter import start_child
-from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Listener, describe_code
+from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener, WorkerHandle, describe_code
 from holdfast.runtime.orphans import is_child
 from holdfast.runtime.process_control import words
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, abandon, on_end
 from holdfast.runtime.tasks import happens
-from holdfast.runtime.usage.used import Used
 from holdfast.runtime.warm.succession import Forker
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 
@@ -39,22 +37,19 @@ class WorkerOwner(Protocol):
         """Called when the connection to the worker has ended."""
 
 
-class LocalWorker:
+class LocalWorker(WorkerHandle):
     """A worker of a `LocalLauncher`."""
 
     def __init__(
         self, name: str, listener: Listener, launcher: WorkerOwner, grant: Grant = NOTHING_SAID
     ) -> None:
-        self.name = name
+        super().__init__(name, listener)
         self.grant = grant
-        self.killed = self._broken = ""
-        self.is_gone = False
+        self.killed = ""
         # Set when its exit is reported, or when no process is left that could report it.
         self.exit_known = asyncio.Event()
-        self._told_pid = 0
         self.is_orphan = False
         self.forker: Forker | None = None
-        self._listener = listener
         self._launcher = launcher
         self._connection: Connection | None = None
 
@@ -74,15 +69,8 @@ class LocalWorker:
         return bool(self.pid) or self.is_gone
 
     def take_pid(self, told: int) -> None:
-        """Accept a pid that its parent or the worker itself reports, if the kernel has not named
-        the sender of a message."""
         if not self.pid and self.forker is not None and is_child(told, self.forker.pid):
             self._told_pid = told
-
-    def confirm(self, told: int) -> None:
-        self.take_pid(told)
-        if told != self.pid:
-            raise ValueError(f"its pid is {self.pid}, but it reported {told}")
 
     def send(self, message: Message) -> None:
         if self._connection is not None:
@@ -111,27 +99,16 @@ class LocalWorker:
         loop = asyncio.get_running_loop()
         loop.call_later(EXIT_DEADLINE_S if alive else 0, self._launcher.on_closed, self)
 
-    def has_used(self, used: Used) -> None:
-        if not self.is_gone:
-            self._listener.on_used(used)
-
-    def gone(self, ending: ExitCause) -> None:
-        """Report the exit, after the messages that the worker sent before it ended: they may
-        arrive later than the news of its exit."""
-        self.is_gone = True
+    def _read_rest(self) -> None:
+        """They may arrive later than the news of its exit."""
         self.exit_known.set()
-        if self._broken and self._broken not in ending.cause:
-            # The worker ended with its connection, before the order to kill it arrived.
-            ending = replace(ending, cause=f"{ending.cause}: {self._broken}")
         if self._connection is not None:
             self._connection.drain()
             self._connection.close()
-        self._listener.on_exit(ending)
 
     def _on_closed(self, reason: str) -> None:
         if reason:
-            self._broken = f"its connection failed ({reason})"
-            self.kill(self._broken)
+            self.on_broken(reason)
         self._launcher.on_closed(self)
 
 

@@ -31,7 +31,7 @@ def answer(listening: socket.socket, own: Credentials) -> None:
     with tls_context(own, is_server=True).wrap_socket(sock, server_side=True) as tls:
         while data := tls.recv(65_536):
             assert msgpack.unpackb(data)[2][0] == "report"
-            tls.sendall(msgpack.packb(["to", NAME, REPLY]))
+            tls.sendall(msgpack.packb(["send", NAME, REPLY]))
 
 
 def relay(sock: socket.socket, port: int, own: Credentials) -> None:

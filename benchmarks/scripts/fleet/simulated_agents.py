@@ -73,13 +73,13 @@ class Agent:
 
     def _on_message(self, message: list[Any]) -> None:
         match message:
-            case ["to", str(worker), ["run", [_, _, _, int(attempt), *_]]]:
+            case ["send", str(worker), ["run", [_, _, _, int(attempt), *_]]]:
                 self._attempts[worker] = [attempt, 0]
                 self._link.send(["pid", worker, 4711])
                 started = ["started", attempt, 4711, socket.gethostname(), "127.0.0.1"]
                 self._link.send(["from", worker, started])
                 self._stage.enter(self, worker)
-            case ["to", str(worker), ["reply", *_]]:
+            case ["send", str(worker), ["reply", *_]]:
                 self._on_reply(worker)
             case ["welcome", _, {"heartbeat_s": float(heartbeat_s)}]:
                 self._beat(heartbeat_s)

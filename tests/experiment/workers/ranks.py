@@ -12,7 +12,14 @@ import pytest
 from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerTimeouts
-from holdfast.runtime.launcher import NOTHING_SAID, ExitCause, Grant, Launcher, Listener
+from holdfast.runtime.launcher import (
+    NOTHING_SAID,
+    ExitCause,
+    Grant,
+    Launcher,
+    Listener,
+    WorkerHandle,
+)
 from holdfast.runtime.process_exits import Watched
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
@@ -23,22 +30,17 @@ WHOLE = {"index": 0, "iteration": 1, "attempt": 1, "files": 1, "size_bytes": 1,
          "time_total_s": 0.1, "upload": "ASYNC"}  # fmt: skip
 
 
-class Rank:
+class Rank(WorkerHandle):
     """One worker and its listener."""
 
     def __init__(self, name: str, listener: Listener) -> None:
-        self.name = name
-        self.pid = 0
+        super().__init__(name, listener)
         self.sent: list[Any] = []
         self.signals: list[int] = []
         self.signalled, self.killed = asyncio.Event(), asyncio.Event()
-        self._listener = listener
 
     def send(self, message: list[Any]) -> None:
         self.sent.append(message)
-
-    def confirm(self, told: int) -> None:
-        self.pid = told
 
     def kill(self, why: str) -> None:
         self.signal(signal.SIGKILL)

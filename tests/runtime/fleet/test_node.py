@@ -142,7 +142,7 @@ async def test_messages_pid_and_exit_of_a_worker_reach_its_listener_in_order() -
         agent = await on.joined()
         worker, heard = await on.worker(agent)
         worker.send(["run", {"a": b"1"}])
-        assert await agent.message() == ["to", "w", ["run", {"a": b"1"}]]
+        assert await agent.message() == ["send", "w", ["run", {"a": b"1"}]]
         agent.link.send(["pid", "w", 4712])
         agent.link.send(["from", "w", ["report", 1]])
         agent.link.send(["from", "w", ["report", 2]])
