@@ -539,13 +539,13 @@ class Fleet:
         self._give_up_without_hope()
 
     def _give_up_without_hope(self) -> None:
-        """Fail `open` if every agent that was invited has been refused or is gone. Later, report
-        that no node is left, and that there will be none."""
+        """Fail `open` if every agent that was invited has been refused or is gone. Once it has
+        returned, report that no node is left, and that there will be none."""
         if self._nodes or self._admission.tickets.open or self._closing:
             return
         if not self._first.is_known:
             self._first.give_up()
-        elif self._supplies_no_more:
+        elif self._supplies_no_more and self._first.notice.exception() is None:
             self._host.no_node_left(self._supplies_no_more)
 
 
