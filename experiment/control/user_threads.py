@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -382,14 +383,12 @@ class StopperThread:
 
     async def ask(self, effect: AskStopper, trial: Trial) -> StopperAnswered:
         """The stopper's answer to the trial's newest report."""
-        row = newest_row(trial)
+        call = partial(answer_of, self._stopper, effect, trial)
         try:
-            stop, stop_all = await self._user_thread.ask(
-                partial(_verdict, self._stopper, trial.trial_id, row)
-            )
-        except Exception as error:  # it becomes the failure of the trial that reported
-            return _answer(effect, failure=failure_of(error, "stopper"))
-        return _answer(effect, stop=stop, stop_all=stop_all)
+            answer: StopperAnswered = await self._user_thread.ask(call)
+        except TuneError as error:  # it did not return: a failure of the trial that reported
+            answer = _failed(effect, error)
+        return answer
 
     async def replay(self, history: Iterable[Change], number: int) -> list[StopperAnswered]:
         """Show the new stopper the reports that the earlier one saw.
@@ -428,25 +427,20 @@ def answer_of(
     stopper: StopFunction | None, asked: AskStopper | Reported, trial: Trial
 ) -> StopperAnswered:
     """Call the stopper here with the trial's newest report."""
-    try:
-        stop, stop_all = _verdict(stopper, trial.trial_id, newest_row(trial))
-    except Exception as error:  # a failure of the trial; in a replay only if its answer is missing
-        return _answer(asked, failure=failure_of(error, "stopper"))
-    return _answer(asked, stop=stop, stop_all=stop_all)
-
-
-def _verdict(
-    stopper: StopFunction | None, trial_id: str, row: dict[str, Any]
-) -> tuple[bool, bool]:
     assert stopper is not None
-    stop = bool(stopper(trial_id, row))
-    return stop, isinstance(stopper, Stopper) and bool(stopper.stop_all())
+    try:
+        stop = bool(stopper(trial.trial_id, newest_row(trial)))
+        stop_all = isinstance(stopper, Stopper) and bool(stopper.stop_all())
+    except Exception as error:  # a failure of the trial; in a replay only if its answer is missing
+        return _failed(asked, error)
+    return replace(_answer(asked), stop=stop, stop_all=stop_all)
 
 
-def _answer(asked: AskStopper | Reported, **answer: Any) -> StopperAnswered:
+def _failed(asked: AskStopper | Reported, error: Exception) -> StopperAnswered:
+    return replace(_answer(asked), failure=failure_of(error, "stopper"))
+
+
+def _answer(asked: AskStopper | Reported) -> StopperAnswered:
     return StopperAnswered(
-        trial_id=asked.trial_id,
-        attempt=asked.attempt,
-        iteration=asked.iteration,
-        **{"stop": False, **answer},
+        trial_id=asked.trial_id, attempt=asked.attempt, iteration=asked.iteration, stop=False
     )

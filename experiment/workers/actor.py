@@ -79,35 +79,6 @@ class HangTimer:
             self._await(left_s, timeout_s)
 
 
-class GroupTimer:
-    """The one deadline that a group has at a time.
-
-    `since` is when its ranks began to wait for others, None if they do not.
-    """
-
-    def __init__(self) -> None:
-        self.since: float | None = None
-        self._timer: Timer | None = None
-
-    @property
-    def is_armed(self) -> bool:
-        return self._timer is not None
-
-    def arm(self, seconds: float, then: Callable[[], None], *, since: float | None = None) -> None:
-        self.since = since
-        self._timer = Timer(asyncio.get_running_loop(), seconds, partial(self._fire, then))
-
-    def disarm(self) -> None:
-        self.since = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _fire(self, then: Callable[[], None]) -> None:
-        self._timer = None
-        then()
-
-
 # Messages that arrive while user code runs: they do not show that it makes progress.
 _SHOWN_PARTS = 5
 _ASIDE = ("log", "meeting", "gather", "preempting", "imported", "machines", "reported")
@@ -209,7 +180,7 @@ class TrialActor:
         self._worker.signal(process_control.STOP)
         self._arm()
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Send the worker a message for its session."""
         self._worker.send(message)
 
@@ -354,7 +325,7 @@ class TrialActor:
             case ["machines"]:
                 self._worker.send(["machines", [list(one) for one in self._host.machines()]])
             case [str(word), *_] if word in _OF_RANKS:
-                self._host.hear(message)
+                self._host.on_rank_message(message)
             case _:
                 raise ValueError("unknown")
 

@@ -8,6 +8,7 @@ consequences.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine, parts_of
 from holdfast.experiment.workers import worker_messages
-from holdfast.experiment.workers.actor import GroupTimer, TrialActor
+from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
 from holdfast.experiment.workers.ranks import (
     OUT_OF_STEP,
@@ -34,6 +35,7 @@ from holdfast.experiment.workers.ranks import (
     apart,
     shared_files,
 )
+from holdfast.late import Timer
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Verdict
@@ -67,7 +69,7 @@ class RankCheckpoints:
             self._merge = None
             raise CannotMerge(refusal)
         for rank, order in self._merge.orders(self.next).items():
-            self._actors[rank].tell(order)
+            self._actors[rank].send(order)
 
     @property
     def missing(self) -> Sequence[int]:
@@ -117,7 +119,7 @@ class RankCheckpoints:
         """Tell the ranks of the new checkpoint: those on its node can read it."""
         for actor in self._actors:
             is_here = not whole.left_out and actor.assignment.node.name == whole.record.node
-            actor.tell(["newest" if is_here else "saved", checkpoint_dirname(self.next)])
+            actor.send(["newest" if is_here else "saved", checkpoint_dirname(self.next)])
 
 
 # From the start of the first rank to that of the last: they are forked one after the other.
@@ -149,7 +151,7 @@ class _RankHost:
     def refusal(self, node: str) -> str:
         return self.group.host.refusal(node)
 
-    def hear(self, message: Message) -> None:
+    def on_rank_message(self, message: Message) -> None:
         self.group.on_message(self.rank, message)
 
 
@@ -222,7 +224,7 @@ class WorkerGroup:
         self._met = None
         for actor in self._actors:
             if self._is_preempting:
-                actor.tell(["leave"])
+                actor.send(["leave"])
             actor.reply(verdict)
 
     def refuse(self, text: str) -> None:
@@ -272,7 +274,7 @@ class WorkerGroup:
             self._deadlines.met()
             self.host.post(self._started[0])
             for actor in self._actors:
-                actor.tell(["go"])
+                actor.send(["go"])
         else:
             self._deadlines.expect_starts(self._unstarted)
 
@@ -286,12 +288,12 @@ class WorkerGroup:
             case ["meeting", str(address)]:
                 worker_messages.short_text(address, "the address")
                 for actor in self._actors[1:]:
-                    actor.tell(["meet", address])
+                    actor.send(["meet", address])
             case ["gather", text]:
                 longest = worker_messages.LONGEST_GATHERED
                 self._gather(rank, worker_messages.short_text(text, "its text", longest))
             case ["reported"]:
-                self._actors[rank].tell(["reported", self._reported()])
+                self._actors[rank].send(["reported", self._reported()])
             case ["validated", status, found] if rank in self._checkpoints.missing:
                 self._checkpoints.add_validation(status, found)
             case ["merged", _, _] | ["merged", _, _, _] if rank in self._checkpoints.missing:
@@ -316,7 +318,7 @@ class WorkerGroup:
         else:
             self._deadlines.met()
             for actor in self._actors:
-                actor.tell(["gathered", texts])
+                actor.send(["gathered", texts])
 
     def _fail_apart(self, rank: int, where: str) -> None:
         """This rank cannot meet those that wait for its text."""
@@ -523,8 +525,8 @@ class RankWarnings:
 
 
 class RankDeadlines:
-    """One deadline at a time. `hang` ends a rank; its second argument says what the rank has not
-    done."""
+    """The one deadline that a group has at a time. `hang` ends a rank; its second argument says
+    what the rank has not done."""
 
     def __init__(
         self, barrier: Barrier, barrier_timeout_s: float, hang: Callable[[int, str], None]
@@ -532,47 +534,47 @@ class RankDeadlines:
         self._barrier = barrier
         self._timeout_s = barrier_timeout_s
         self._hang = hang
-        self._timer = GroupTimer()
+        self._timer: Timer | None = None
+        # When the ranks began to wait for others in a report, None if they do not.
+        self._since: float | None = None
 
     def met(self) -> None:
         """The ranks wait for no other any more."""
-        self._timer.disarm()
+        self._since = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def awaited(self, name: str, now: float) -> RankWait | None:
         """The ranks that the others wait for in a report, and how long at `now` (seconds since
         1970)."""
-        since, ranks = self._timer.since, self._barrier.missing
+        since, ranks = self._since, self._barrier.missing
         if since is None or not ranks:
             return None
         return RankWait(name=name, ranks=ranks, waited_s=max(0.0, now - since))
 
     def expect_starts(self, missing: Callable[[], Sequence[int]]) -> None:
         """All ranks must start soon after the first; `missing` returns those that have not."""
-        if not self._timer.is_armed:
-            late = f"had not started {START_TIMEOUT_S:g} s after other ranks"
-            self._timer.arm(START_TIMEOUT_S, lambda: self._give_up(missing(), late))
+        late = f"had not started {START_TIMEOUT_S:g} s after other ranks"
+        self._expect(missing, late, START_TIMEOUT_S)
 
     def expect_reports(self) -> None:
         """All ranks must report soon after the first."""
-        if not self._timer.is_armed and self._barrier.missing:
+        if self._timer is None and self._barrier.missing:
+            self._since = wall_time()
             late = (
                 f"has not reported for {self._timeout_s:g} s while other ranks waited with their "
                 f"report {self._barrier.iteration + 1}"
             )
-            self._timer.arm(
-                self._timeout_s,
-                lambda: self._give_up(self._barrier.missing, late),
-                since=wall_time(),
-            )
+            self._expect(lambda: self._barrier.missing, late)
 
     def expect_texts(self, missing: Callable[[], Sequence[int]]) -> None:
         """All ranks must come to a meeting soon after the first."""
-        if not self._timer.is_armed:
-            late = (
-                f"has not come to the barrier, or the like, for {self._timeout_s:g} s while other "
-                f"ranks waited there"
-            )
-            self._timer.arm(self._timeout_s, lambda: self._give_up(missing(), late))
+        late = (
+            f"has not come to the barrier, or the like, for {self._timeout_s:g} s while other "
+            f"ranks waited there"
+        )
+        self._expect(missing, late)
 
     def expect_merges(self, missing: Callable[[], Sequence[int]]) -> None:
         """The ranks that merge a checkpoint must have done so soon: all others wait for them."""
@@ -580,13 +582,26 @@ class RankDeadlines:
             f"has not put the checkpoint of all ranks together for {self._timeout_s:g} s, while "
             f"they waited with their report {self._barrier.iteration + 1}"
         )
-        self._timer.arm(self._timeout_s, lambda: self._give_up(missing(), late))
+        self._expect(missing, late)
 
     def after_failure(self, then: Callable[[], None]) -> None:
         """Call `then` when the other ranks had time to report their errors."""
-        self._timer.disarm()
-        self._timer.arm(AFTERMATH_S, then)
+        self.met()
+        self._arm(AFTERMATH_S, then)
 
-    def _give_up(self, ranks: Sequence[int], late: str) -> None:
-        for rank in ranks:
-            self._hang(rank, late)
+    def _expect(
+        self, missing: Callable[[], Sequence[int]], late: str, seconds: float | None = None
+    ) -> None:
+        def give_up() -> None:
+            for rank in missing():
+                self._hang(rank, late)
+
+        if self._timer is None:
+            self._arm(self._timeout_s if seconds is None else seconds, give_up)
+
+    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
+        def fire() -> None:
+            self._timer = None
+            then()
+
+        self._timer = Timer(asyncio.get_running_loop(), seconds, fire)

@@ -41,7 +41,7 @@ class WorkerHost(Protocol):
 class ActorHost(WorkerHost, Protocol):
     """The owner of an actor."""
 
-    def hear(self, message: Message) -> None:
+    def on_rank_message(self, message: Message) -> None:
         """Handle a message that only ranks send. Raises ValueError for an unknown message."""
 
     def machines(self) -> list[Machine]:

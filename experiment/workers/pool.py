@@ -125,7 +125,7 @@ class WorkerPool:
         if trial_id in self._host.machine.placement.idle and not self._resources.keeps_idle:
             self.release(trial_id)
 
-    def hear(self, message: Message) -> None:
+    def on_rank_message(self, message: Message) -> None:
         raise ValueError("only a rank sends this")
 
     def machines(self) -> list[Machine]:
@@ -222,32 +222,31 @@ class WorkerPool:
 
     def halt(self, effect: Halt) -> None:
         """End an attempt, also one that waits for resources or whose checkpoint is being read."""
-        trial_id = effect.trial_id
-        waiting = self._waiting.pop(trial_id, None)
-        if self._exchanged.pop(trial_id, None) is not None:
-            return  # the exit of the worker that it would have reused ends the attempt
-        if waiting is not None:
-            self._resources.cancel(waiting[1])
-            self._give_up(trial_id, effect.attempt)
-        elif self._preparation.cancel(trial_id):
-            self._give_up(trial_id, effect.attempt)
-        elif trial_id in self._actors:
-            self._actors[trial_id].halt(after_step=effect.after_step)
+        if not self._withdraw(effect) and effect.trial_id in self._actors:
+            self._actors[effect.trial_id].halt(after_step=effect.after_step)
 
     def preempt(self, effect: Preempt) -> None:
         """Let an attempt save a checkpoint, and end it. One whose checkpoint is still being read
         has nothing to save."""
-        if self._exchanged.pop(effect.trial_id, None) is not None:
-            return  # as in `halt`
-        if self._preparation.cancel(effect.trial_id):
-            message = "its machine will be taken away, and it had not started there yet"
-            failure = Failure(kind="preempted", type_name=LOST_TYPES["preempted"], message=message)
-            self._end_unstarted(effect, failure)
-        elif (waiting := self._waiting.pop(effect.trial_id, None)) is not None:
-            self._resources.cancel(waiting[1])
-            self._give_up(effect.trial_id, effect.attempt)
-        elif effect.trial_id in self._actors:
+        message = "its machine will be taken away, and it had not started there yet"
+        failure = Failure(kind="preempted", type_name=LOST_TYPES["preempted"], message=message)
+        if not self._withdraw(effect, failure) and effect.trial_id in self._actors:
             self._actors[effect.trial_id].preempt(effect.why)
+
+    def _withdraw(self, effect: Halt | Preempt, failure: Failure | None = None) -> bool:
+        """Give up an attempt that no worker has got, with this failure if its checkpoint was being
+        read. Returns whether there was one."""
+        trial_id, attempt = effect.trial_id, effect.attempt
+        if self._exchanged.pop(trial_id, None) is not None:
+            return True  # the exit of the worker that it would have reused ends the attempt
+        if (waiting := self._waiting.pop(trial_id, None)) is not None:
+            self._resources.cancel(waiting[1])
+        elif not self._preparation.cancel(trial_id):
+            return False
+        elif failure is not None:
+            self.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
+        self._give_up(trial_id, attempt)
+        return True
 
     def close(self) -> None:
         """Give back the resources of all workers; call it when they are gone."""
@@ -288,7 +287,7 @@ class WorkerPool:
         if held is not None:
             self._resources.give_back(held)
 
-    def _end_unstarted(self, effect: Launch | Preempt, failure: Failure) -> None:
+    def _end_unstarted(self, effect: Launch, failure: Failure) -> None:
         self.post(Raised(trial_id=effect.trial_id, attempt=effect.attempt, failure=failure))
         self._give_up(effect.trial_id, effect.attempt)
 

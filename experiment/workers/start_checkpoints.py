@@ -76,11 +76,11 @@ class CannotClone(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Known:
-    """Where trials have run: `homes` are the nodes of their last attempts, `unvisited` the trials
+class Homes:
+    """Where trials have run: `nodes` are those of their last attempts, `unvisited` the trials
     of an earlier incarnation that this one has not brought anywhere."""
 
-    homes: dict[str, Nodes] = field(default_factory=dict)
+    nodes: dict[str, Nodes] = field(default_factory=dict)
     unvisited: set[str] = field(default_factory=set)
 
 
@@ -88,18 +88,18 @@ class OnThisMachine:
     """The controller's machine, with the experiment's own tree.
 
     As of `OnNodes`: `where` names the place in messages, `node` is the one whose uploader commits
-    a copy, "" for the controller's, and `has_left` is true if a node has left.
+    a copy, "" for the controller's, and `lacks_node` is true if a node of it has left.
     """
 
     where = node = ""
-    has_left = False
+    lacks_node = False
 
     def __init__(
-        self, experiment: Experiment, layout: Layout, known: Known, *, has_ranks: bool
+        self, experiment: Experiment, layout: Layout, homes: Homes, *, has_ranks: bool
     ) -> None:
         self._experiment = experiment
         self._layout = layout
-        self._known = known
+        self._homes = homes
         self._has_ranks = has_ranks
 
     @property
@@ -111,7 +111,7 @@ class OnThisMachine:
     def may_lack(self, trial: Trial, record: CheckpointRecord | None) -> bool:
         """True if the checkpoint or the trial's files may not be here."""
         uploads = self._storage
-        if uploads is None or trial.trial_id not in self._known.unvisited:
+        if uploads is None or trial.trial_id not in self._homes.unvisited:
             return False
         return uploads.downloads_artifacts or self._may_miss_output(trial)
 
@@ -163,7 +163,7 @@ class OnThisMachine:
         uploads = self._storage
         if uploads is not None and self.may_lack(trial, None):
             await uploads.questions.download(trial.spec, artifacts=uploads.downloads_artifacts)
-            self._known.unvisited.discard(trial.trial_id)
+            self._homes.unvisited.discard(trial.trial_id)
 
 
 class OnNodes:
@@ -173,10 +173,10 @@ class OnNodes:
     nodes fetch it: once per node, however many ranks run there.
     """
 
-    def __init__(self, experiment: Experiment, nodes: Nodes, known: Known) -> None:
+    def __init__(self, experiment: Experiment, nodes: Nodes, homes: Homes) -> None:
         self._experiment = experiment
         self._nodes = nodes
-        self._known = known
+        self._homes = homes
         self.where = f" on {', '.join(nodes)}"
         self.node = nodes[0]
 
@@ -187,12 +187,12 @@ class OnNodes:
         return uploads
 
     @property
-    def has_left(self) -> bool:
+    def lacks_node(self) -> bool:
         return any(node not in self._uploads.nodes for node in self._nodes)
 
     def may_lack(self, trial: Trial, record: CheckpointRecord | None) -> bool:
         known = self._uploads.nodes
-        if self._known.homes.get(trial.trial_id) != self._nodes:
+        if self._homes.nodes.get(trial.trial_id) != self._nodes:
             return True
         if any(known.sees_storage(node) is None for node in self._nodes):
             return True
@@ -263,8 +263,8 @@ class OnNodes:
         """Bring the trial's files, which are sent to storage from there from now on. Raises
         StorageError."""
         uploads, spec = self._uploads, trial.spec
-        before = self._known.homes.get(trial.trial_id, ())
-        is_inherited = trial.trial_id in self._known.unvisited
+        before = self._homes.nodes.get(trial.trial_id, ())
+        is_inherited = trial.trial_id in self._homes.unvisited
         leaving = [node for node in before if node not in self._nodes and node in uploads.nodes]
         await _each(leaving, lambda node: uploads.hand_over(spec, node))
         if is_inherited and not before:
@@ -273,8 +273,8 @@ class OnNodes:
             arriving = [node for node in self._nodes if node not in before]
             seeing = [node for node in arriving if uploads.nodes.sees_storage(node)]
             await _each(seeing, lambda node: uploads.download(spec, node))
-        self._known.homes[trial.trial_id] = self._nodes
-        self._known.unvisited.discard(trial.trial_id)
+        self._homes.nodes[trial.trial_id] = self._nodes
+        self._homes.unvisited.discard(trial.trial_id)
         for node in self._nodes:
             uploads.nodes.note_trial(node, spec.dirname, spec.trial_id)
         self._release()
@@ -314,8 +314,8 @@ class StartCheckpoints:
         self._experiment = experiment
         self._layout = layout
         self._has_ranks = has_ranks
-        self._known = Known()
-        self._here = OnThisMachine(experiment, layout, self._known, has_ranks=has_ranks)
+        self._homes = Homes()
+        self._here = OnThisMachine(experiment, layout, self._homes, has_ranks=has_ranks)
         self._inherited: dict[str, int] = {}  # by trial: its first checkpoint of this incarnation
         self._unsearched: set[str] = set()
 
@@ -327,7 +327,7 @@ class StartCheckpoints:
         """
         known = list(trials)
         self._inherited = {trial.trial_id: trial.next_checkpoint for trial in known}
-        self._known.unvisited = set(self._inherited)
+        self._homes.unvisited = set(self._inherited)
         if resumed is not None:
             self._unsearched = {t.trial_id for t in known if not restarts(t, resumed)}
 
@@ -337,7 +337,7 @@ class StartCheckpoints:
         places = effect.allocation.places
         used = places[1:] if self._has_ranks else places[:1]
         nodes = tuple(dict.fromkeys(place.node for place in used))
-        return OnNodes(self._experiment, nodes, self._known) if nodes else self._here
+        return OnNodes(self._experiment, nodes, self._homes) if nodes else self._here
 
     def has_to_look(self, effect: Launch, trial: Trial) -> bool:
         """True if the attempt must wait for `verify`."""
@@ -367,7 +367,7 @@ class StartCheckpoints:
                 with _naming(f"the files of the trial cannot be downloaded{place.where}"):
                     await place.bring(trial)
         except CannotPrepare as failed:
-            failed.kind = "lost" if place.has_left else "setup"
+            failed.kind = "lost" if place.lacks_node else "setup"
             raise
         return Verified(lost=problem, found=found)
 

@@ -139,7 +139,7 @@ class Desk:
             )
         ]
 
-    def hear(self, message: Message) -> None:
+    def on_rank_message(self, message: Message) -> None:
         raise ValueError(message)
 
     @property

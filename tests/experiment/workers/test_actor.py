@@ -16,12 +16,13 @@ from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.workers import worker_messages
 from holdfast.experiment.workers.actor import (
     AttemptUsage,
-    GroupTimer,
     HangTimer,
     TrialActor,
     amount_of,
 )
+from holdfast.experiment.workers.group import RankDeadlines
 from holdfast.experiment.workers.hosts import WorkerTimeouts
+from holdfast.experiment.workers.ranks import Barrier
 from holdfast.experiment.workers.worker_messages import AttemptRaised, WorkerReport
 from holdfast.late import LATE_S
 from holdfast.runtime import process_control
@@ -121,11 +122,12 @@ def hang_timer(on_end: Callable[[], None]) -> None:
     HangTimer(TIMEOUT_S, on_end).begin()
 
 
-def group_timer(on_end: Callable[[], None]) -> None:
-    GroupTimer().arm(TIMEOUT_S, on_end)
+def rank_deadline(on_end: Callable[[], None]) -> None:
+    deadlines = RankDeadlines(Barrier(2, 0), TIMEOUT_S, lambda rank, late: on_end())
+    deadlines.expect_texts(lambda: [1])
 
 
-@pytest.mark.parametrize("begin", [hang_timer, group_timer])
+@pytest.mark.parametrize("begin", [hang_timer, rank_deadline])
 async def test_the_time_in_which_the_controller_was_suspended_does_not_count(
     monkeypatch: pytest.MonkeyPatch, begin: Callable[[Callable[[], None]], None]
 ) -> None:
