@@ -16,6 +16,7 @@ from holdfast.experiment.control.watch import RunHandle
 
 
 def trains(config: dict[str, Any]) -> None:
+    Path(config["mark"]).touch()
     tune.report({"loss": 1.0})
 
 
@@ -49,5 +50,7 @@ def test_a_ctrl_c_is_obeyed_before_the_loop_runs_and_after_it_has_ended(
     else:
         monkeypatch.setattr(asyncio.Runner, "close", closed_early)
     config = tune.RunConfig(storage_path=str(tmp_path), name="run", verbose=0)
+    mark = tmp_path / "mark"
     with pytest.raises(KeyboardInterrupt):
-        tune.Tuner(trains, run_config=config).fit()
+        tune.Tuner(trains, param_space={"mark": str(mark)}, run_config=config).fit()
+    assert mark.exists() is (moment == "after it has ended")
