@@ -14,12 +14,7 @@ import pytest
 
 from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.workers import worker_messages
-from holdfast.experiment.workers.actor import (
-    AttemptUsage,
-    HangTimer,
-    TrialActor,
-    amount_of,
-)
+from holdfast.experiment.workers.actor import AttemptUsage, HangTimer, TrialActor, amount_of
 from holdfast.experiment.workers.group import RankDeadlines
 from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.experiment.workers.ranks import Barrier
