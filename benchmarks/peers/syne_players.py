@@ -138,6 +138,19 @@ def _pbt(task: Task, seed: int) -> Player:
     return SynePlayer(task, scheduler)
 
 
+def _cqr(task: Task, seed: int) -> Player:
+    _seed(seed)
+    return SynePlayer(task, baselines.CQR(_space(task), metric=LOSS, random_seed=seed))
+
+
+def _asha_cqr(task: Task, seed: int) -> Player:
+    _seed(seed)
+    scheduler = baselines.ASHACQR(
+        _space(task), metric=LOSS, time_attr=EPOCH, max_t=task.epochs, random_seed=seed
+    )
+    return SynePlayer(task, scheduler)
+
+
 def _seed(seed: int) -> None:
     """Seed NumPy's global generator, which some of Syne Tune uses."""
     np.random.seed(Random(seed).randrange(2**31))
@@ -150,5 +163,7 @@ PLAYERS: Mapping[str, Callable[[Task, int], Player]] = {
     "BOHB": _bohb,
     "MOASHA": _moasha,
     "PBT": _pbt,
+    "CQR": _cqr,
+    "ASHA-CQR": _asha_cqr,
 }
 VERSION = version("syne-tune")

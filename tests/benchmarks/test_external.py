@@ -79,7 +79,7 @@ def test_a_surrogate_gets_codes_and_0_for_what_does_not_exist(
     assert seconds["gblinear"] == 0.1
 
 
-def made_up(scale: float, tasks: int = 4, seeds: int = 5) -> Runs:
+def made_up(scale: float, tasks: int = 8, seeds: int = 6) -> Runs:
     """Regrets of 0.2 to 1, the same for each scale but for that factor."""
     rows = {
         (f"noisy/{number}", 8): {
@@ -92,14 +92,17 @@ def made_up(scale: float, tasks: int = 4, seeds: int = 5) -> Runs:
 
 def test_a_share_is_the_ratio_of_mean_regrets_of_the_same_seeds() -> None:
     tasks = development("noisy")
-    half = share_of(made_up(0.5, seeds=3), made_up(1.0), tasks, 8, 12.5)
+    half = share_of(made_up(0.5, seeds=5), made_up(1.0), tasks, 8, 12.5)
     assert half is not None
     assert (half.share, half.low, half.high) == pytest.approx((0.5, 0.5, 0.5))
-    assert (half.tasks, half.seeds, half.verdict) == (4, 3, "better")
+    assert (half.tasks, half.seeds, half.verdict) == (8, 5, "better")
     worse = share_of(made_up(1.5), made_up(1.0), tasks, 8, 12.5)
     assert worse is not None
     assert worse.verdict == "worse"
     assert share_of(made_up(1.0), made_up(1.0), tasks, 1, 12.5) is None
+    few = [share_of(made_up(0.5, tasks=7), made_up(1.0), tasks, 8, 12.5),
+           share_of(made_up(0.5, seeds=4), made_up(1.0), tasks, 8, 12.5)]  # fmt: skip
+    assert [one.verdict for one in few if one is not None] == ["", ""]
 
 
 def test_one_lucky_task_shows_nothing() -> None:
@@ -117,7 +120,7 @@ def test_a_table_has_a_row_for_each_and_says_what_is_shown() -> None:
     found |= {"random": made_up(1.0), "TuneBOHB": made_up(0.5), "ASHA": Runs(failed="no")}
     table = told(found)
     assert "**Noisy functions**, development tasks, 8 workers" in table
-    assert "| TuneBOHB | 4, 5 | 0.50 (0.50 to 0.50) |  |  |  | better at 12.5 |  |" in table
+    assert "| TuneBOHB | 8, 6 | 0.50 (0.50 to 0.50) |  |  |  | better at 12.5 |  |" in table
     assert "* ASHA: no" in table
 
 

@@ -126,8 +126,6 @@ CONTESTANTS: Mapping[str, Contestant] = {
         Contestant(name="Syne Tune CQR", side="syne", algorithm="CQR"),
         Contestant(name="Syne Tune ASHA-CQR", side="syne", algorithm="ASHA-CQR",
                    families=("curves",)),
-        Contestant(name="Syne Tune MOBSTER", side="syne", algorithm="MOBSTER",
-                   families=("curves",)),
     )
 }  # fmt: skip
 

@@ -11,6 +11,8 @@ from benchmarks.quality.external.runs import Runs
 
 SAMPLES = 2000
 LEVEL = 0.95
+FEWEST_TASKS, FEWEST_SEEDS = 8, 5
+"""With fewer, the interval says too little of the spread, and nothing is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +28,14 @@ class Share:
     seeds: int
 
     @property
+    def is_enough(self) -> bool:
+        return self.tasks >= FEWEST_TASKS and self.seeds >= FEWEST_SEEDS
+
+    @property
     def verdict(self) -> str:
         """What is shown: "better", "worse", or "" for neither."""
+        if not self.is_enough:
+            return ""
         return "better" if self.high < 1 else "worse" if self.low > 1 else ""
 
 

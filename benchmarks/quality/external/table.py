@@ -91,6 +91,9 @@ def _cell(one: Share | None, *, is_random: bool) -> str:
 
 def _verdict(budgets: Sequence[float], shares: Sequence[Share | None]) -> str:
     """As in "better at 25, 50; worse at 12.5"."""
+    known = [one for one in shares if one is not None]
+    if not any(one.is_enough for one in known):
+        return "too few runs" if known else ""
     parts = []
     for verdict in ("better", "worse"):
         at = [
@@ -100,7 +103,7 @@ def _verdict(budgets: Sequence[float], shares: Sequence[Share | None]) -> str:
         ]
         if at:
             parts.append(f"{verdict} at {', '.join(at)}")
-    return "; ".join(parts) or ("not shown" if any(shares) else "")
+    return "; ".join(parts) or "not shown"
 
 
 def put_into(page: Path, table: str) -> None:
