@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from holdfast.dataclass import dataclass
+from holdfast.runtime.usage.used import Stat, stat_of
 
 # The time from SIGTERM to SIGKILL.
 GRACE_S = 1.0
@@ -45,12 +47,25 @@ def children(task: str = "thread-self") -> set[int]:
 
 def is_child(pid: int, parent: int) -> bool:
     """True if `pid` is a process that `parent` has started."""
+    return (process := process_of(pid)) is not None and process.parent == parent
+
+
+def process_of(pid: int) -> Stat | None:
+    """The process with this id; None if it has ended."""
+    if sys.platform != "linux":
+        return _process_elsewhere(pid)
+    return stat_of(pid)  # psutil takes 0.1 ms, and its import 12 ms of each run
+
+
+def _process_elsewhere(pid: int) -> Stat | None:
     import psutil
 
     try:
-        return pid > 1 and psutil.Process(pid).ppid() == parent
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        return Stat(process.ppid(), times.user + times.system, process.memory_info().rss)
     except psutil.Error:
-        return False
+        return None
 
 
 def descendants() -> set[int]:

@@ -324,17 +324,6 @@ def kill_group(pid: int, signum: int = signal.SIGKILL) -> None:
         return
 
 
-def cpu_time_s(pid: int) -> float:
-    """The CPU time that a process has used so far; 0 if there is none with this id."""
-    import psutil
-
-    try:
-        times = psutil.Process(pid).cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system)
-
-
 class Title(NamedTuple):
     """What Linux shows of a process: `ps aux` "holdfast: kind of", `top` "holdfast:short".
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.interpreter import start_child
 from holdfast.runtime.launcher import describe_code
+from holdfast.runtime.orphans import process_of
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, Watched, on_end, reaped, still_there
 from holdfast.runtime.service_process import SCRIPTS
@@ -241,7 +241,8 @@ class RestartingService:
     @property
     def cpu_time_s(self) -> float:
         """The CPU time that the current process has used so far."""
-        return process_control.cpu_time_s(self.pid)
+        process = process_of(self.pid)
+        return 0.0 if process is None else process.cpu_s
 
     def processes(self) -> list[Watched]:
         """The current process, unless it has ended."""

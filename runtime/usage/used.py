@@ -94,7 +94,7 @@ def table() -> dict[int, Stat]:
     """All processes of this machine, or of this container."""
     found = {}
     for name in os.listdir("/proc"):
-        if name.isdecimal() and (stat := _stat(name)) is not None:
+        if name.isdecimal() and (stat := stat_of(name)) is not None:
             found[int(name)] = stat
     return found
 
@@ -117,7 +117,8 @@ def _below(root: int, children: Mapping[int, list[int]]) -> Iterator[int]:
         left += new
 
 
-def _stat(pid: str) -> Stat | None:
+def stat_of(pid: int | str) -> Stat | None:
+    """The process with this id; None if it has ended, or the system has no /proc."""
     data = _read(f"/proc/{pid}/stat")
     # The name, in brackets, may have spaces and brackets.
     fields = data[data.rfind(b")") + 2 :].split()

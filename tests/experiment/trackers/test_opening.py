@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.experiment.trackers.delivery import TrackerJob
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
-from holdfast.runtime import process_control
+from holdfast.runtime import service
+from holdfast.runtime.usage.used import Stat
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.trial import Status, Trial, TrialSpec
@@ -41,13 +42,11 @@ class Process:
         self._on_message = on_message
         return self
 
-    def cpu_time_s(self, pid: int) -> float:
+    def seen(self, pid: int) -> Stat:
         used_s = next(self._looks, None)
-        if used_s is not None:
-            return used_s
-        if not self._hangs:
+        if used_s is None and not self._hangs:
             self._on_message(["answered"])
-        return 1e9
+        return Stat(1, 1e9 if used_s is None else used_s, 0)
 
     def send(self, message: list[Any]) -> None:
         if message[0] == "close":
@@ -71,7 +70,7 @@ async def closed(
     process: Process, folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_patient: bool = True
 ) -> list[str]:
     """The messages about the end of this process."""
-    monkeypatch.setattr(process_control, "cpu_time_s", process.cpu_time_s)
+    monkeypatch.setattr(service, "process_of", process.seen)
     monkeypatch.setattr("holdfast.experiment.trackers.supervisor._ANSWER_S", 0.0)
     job = TrackerJob(
         root=str(folder),
