@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from holdfast.dataclass import dataclass
 from holdfast.errors import Remedy
@@ -37,7 +37,6 @@ from holdfast.experiment.progress.wording import (
 from holdfast.experiment.records.journal import pack, wall_time
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
-from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.runtime.fleet.facts import NodeFacts
 from holdfast.runtime.launcher import Launcher
@@ -80,6 +79,9 @@ from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import spread
+
+if TYPE_CHECKING:
+    from holdfast.experiment.uploads.uploads import Uploads
 
 
 class SchedulerNews:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.nodes.cluster_config import Cluster, cluster_of_uri
 from holdfast.runtime.fleet.facts import detect_total, gpu_names_of
 from holdfast.trial.config import RuntimeEnv
+
+if TYPE_CHECKING:
+    from holdfast.experiment.nodes.cluster_config import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,5 +68,7 @@ def host_resources(cluster: str | None = None) -> MachineResources:
         known = MachineResources(total=total, gpu_names=gpu_names_of(int(total.get("GPU", 0))))
     if cluster is None or known.cluster is not None or known.debug or known.stays_here:
         return known
+    from holdfast.experiment.nodes.cluster_config import cluster_of_uri
+
     found = cluster_of_uri(cluster, os.environ, where="the environment variable HOLDFAST_CLUSTER")
     return replace(known, cluster=found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Surroundings
@@ -14,7 +14,6 @@ from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.user_threads import SchedulerCalls, StopFunction
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import SHARE, WEB, Settings
-from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.queue.job_experiments import JOB
 from holdfast.experiment.trackers.delivery import TrackerJob
 from holdfast.experiment.user_objects.pickling import users_config
@@ -29,6 +28,9 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.config import RunConfig, RuntimeEnv, SyncConfig
 from holdfast.trial.search_space.spaces import separated, spaces_of
+
+if TYPE_CHECKING:
+    from holdfast.experiment.nodes.engines import PlannedEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from holdfast.experiment.control.services import (
     RunServices,
     open_callbacks,
     open_journal_writer,
-    open_uploads,
     tracker_processes_of,
 )
 from holdfast.experiment.control.user_threads import history
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.experiment.control.inline_launcher import InlineLauncher
     from holdfast.experiment.control.page_server import RunPage
     from holdfast.experiment.control.run_cluster import RunCluster
+    from holdfast.experiment.uploads.uploads import Uploads
 
 ENTRY = "holdfast.experiment.worker.host:HOST"
 
@@ -183,7 +183,7 @@ class RunLoop:
             capacity=capacity,
             journal_writer=journal_writer,
             callbacks=callbacks,
-            open_uploads=partial(open_uploads, plan, tell=self.tell, tasks=tasks),
+            open_uploads=partial(self._start_uploads, tasks),
             output=self._output,
         )
         if self._cluster is None:
@@ -248,14 +248,19 @@ class RunLoop:
         """Own the storage. The uploaders of a cluster's nodes get the claim before they start."""
         plan, output, cluster = self._plan, self._output, self._cluster
         phase, output.phase = output.phase, f"opening {self._plan.location.public}"
-        transport = None if cluster is None else cluster.fleet
-        uploads = open_uploads(plan, controller, self.tell, tasks, transport)
-        controller.uploads = uploads
+        uploads = controller.uploads = self._start_uploads(tasks, controller)
         claim = await tasks.until(uploads.opened)
         if cluster is not None:
             output.phase = "packing what the nodes need"
             await cluster.complete(claim, self._references, self._raise_if_cut_short)
         output.phase = phase
+
+    def _start_uploads(self, tasks: RunTasks, controller: Controller) -> Uploads:
+        # Here, because most runs begin without: all that uploads is imported with it.
+        from holdfast.experiment.control.uploader import open_uploads
+
+        transport = None if self._cluster is None else self._cluster.fleet
+        return open_uploads(self._plan, controller, self.tell, tasks, transport)
 
     def _raise_if_cut_short(self) -> None:
         """End the thread that packs files, which calls this."""

@@ -15,7 +15,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.services import node_uploader_settings
+from holdfast.experiment.control.uploader import node_uploader_settings
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.folder.settings import SHARE
 from holdfast.experiment.nodes.cluster_config import Local

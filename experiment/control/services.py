@@ -5,44 +5,35 @@ projector, uploader, tracker processes, callbacks. At the end of a run each step
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.callbacks.thread import CallbackThread, Tell, read_states, write_states
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder import layout as names
-from holdfast.experiment.folder.contents import uploader_settings
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.folder.trial_folder import TrialFolder
-from holdfast.experiment.nodes.uploader import UPLOADER, packed
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
-from holdfast.experiment.uploads.nodes import NodeTransport
-from holdfast.experiment.uploads.uploads import Uploads
-from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
+from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.names import listed
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.process_exits import Watched, still_there, survives
-from holdfast.runtime.service import BackgroundService, RestartingService, Service, ThreadService
+from holdfast.runtime.service import RestartingService, Service
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import Begun
-from holdfast.schema import to_row
-from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import Claim
-from holdfast.syncer.uploader.messages import Open
 from holdfast.text.values import counted
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
+
+if TYPE_CHECKING:
+    from holdfast.experiment.uploads.uploads import Uploads
 
 _FLUSH_AFTER_FAULT_S = 5.0
 # How long processes may take to exit after SIGKILL to all, and the disk to answer.
@@ -292,7 +283,7 @@ def open_journal_writer(
     ]
     projector = RestartingService(
         "projector (it writes result.json and similar files)",
-        lambda: _start(plan, PROJECTOR, on_projector, "projector", "files"),
+        lambda: start_service(plan, PROJECTOR, on_projector, "projector", "files"),
         tasks=tasks,
         first=[opening],
         again=lambda: journal_writer.resend_state(),
@@ -313,84 +304,6 @@ def open_journal_writer(
         check_ownership=plan.lock.check_ownership,
     )
     return journal_writer
-
-
-def open_uploads(
-    plan: RunPlan,
-    controller: Controller,
-    tell: Tell,
-    tasks: TaskScope,
-    transport: NodeTransport | None = None,
-) -> Uploads:
-    """Start the uploader. Returns the controller's side of it; `transport` reaches the nodes."""
-    settings = replace(_uploader_settings(plan), on_nodes=transport is not None)
-    # Once nodes have written to this folder, each run claims it: one of them may come back late.
-    is_shared = transport is not None or (plan.layout.root / CLAIMS).is_dir()
-    if is_shared and settings.storage is None:
-        settings = replace(settings, shared=plan.location)
-    claimed: Claim | None = None
-
-    def start() -> BackgroundService:
-        return _start_uploader(plan, replace(settings, claimed=claimed), on_uploader)
-
-    def on_uploader(message: list[Any]) -> None:
-        nonlocal claimed
-        if message[0] == "opened":
-            # A replacement keeps this claim: another one could take the experiment away from a
-            # restore elsewhere.
-            claimed = Claim.parse(message[1])
-        uploads.on_answer(message)
-
-    def resend_state() -> None:
-        uploads.resend_state()
-        controller.remove_superseded()
-
-    uploader = RestartingService(
-        "uploader (it commits and uploads checkpoints)",
-        start,
-        tasks=tasks,
-        first=[],
-        again=resend_state,
-        tell=lambda text: tell(text, "warning"),
-        given_up=lambda text: controller.end_with(
-            f"{text}. Nothing local is deleted: restore the experiment to continue"
-        ),
-    )
-    uploads = Uploads(
-        uploader,
-        controller.journal_writer,
-        host=controller,
-        begins=plan.begins,
-        is_remote=plan.remote is not None,
-        sync=plan.sync,
-        transport=transport,
-        where=plan.location.public,
-        machine=controller.machine,
-    )
-    return uploads
-
-
-def node_uploader_settings(plan: RunPlan, claim: str) -> bytes:
-    """The settings of the nodes' uploaders, which use the `claim` of the uploader here. Raises
-    NotPicklable."""
-    settings = replace(
-        _uploader_settings(plan),
-        storage=plan.remote or plan.location,
-        claimed=Claim.parse(claim),
-    )
-    return packed(dumps(settings, "the storage_filesystem"), os.environ)
-
-
-def _uploader_settings(plan: RunPlan) -> UploaderSettings:
-    return uploader_settings(
-        plan.layout,
-        plan.remote,
-        experiment_id=plan.spec.experiment_id,
-        log_names=plan.job.log_names,
-        artifacts=plan.sync.sync_artifacts,
-        timeout_s=plan.sync.sync_timeout,
-        disk_deadline_s=plan.settings.disk_deadline_s,
-    )
 
 
 def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:
@@ -422,7 +335,7 @@ def tracker_processes_of(
 
     tracker_processes = TrackerProcesses(
         plan.tracker_jobs,
-        lambda on_message: _start(plan, TRACKER_PROCESS, on_message, "tracker", "track"),
+        lambda on_message: start_service(plan, TRACKER_PROCESS, on_message, "tracker", "track"),
         tell,
         controller.end_with,
         tasks,
@@ -445,7 +358,7 @@ def _kept_states(plan: RunPlan, tell: Tell) -> dict[str, bytes]:
         return {}
 
 
-def _start(
+def start_service(
     plan: RunPlan, entry: str, on_message: Callable[[list[Any]], None], kind: str, short: str = ""
 ) -> Service:
     return Service(
@@ -455,20 +368,3 @@ def _start(
         inherited_fds=[plan.lock.fileno()],
         title=Title(kind, plan.layout.root.name, short),
     )
-
-
-def _start_uploader(
-    plan: RunPlan, settings: UploaderSettings, on_message: Callable[[list[Any]], None]
-) -> BackgroundService:
-    """Start the uploader in a process, or in a thread if the given filesystem cannot be
-    pickled."""
-    if settings.storage is not None and not settings.storage.is_picklable:
-        # Imported here, because it usually runs in a process of its own.
-        from holdfast.syncer.uploader.process import main as upload
-
-        return ThreadService(
-            partial(upload, settings=settings), on_message, name="holdfast-uploader"
-        )
-    uploader = _start(plan, UPLOADER, on_message, "uploader", "upload")
-    uploader.send(to_row(Open(settings=dumps(settings, "the storage_filesystem"))))
-    return uploader

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.compat import ray_path
 from holdfast.dataclass import dataclass
@@ -20,7 +20,6 @@ from holdfast.experiment.control.user_threads import SchedulerCalls
 from holdfast.experiment.folder.contents import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import resume_command
-from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
 from holdfast.experiment.progress.summary import ProgressView
 from holdfast.experiment.progress.views import in_notebook
 from holdfast.experiment.progress.wording import retry_options, retry_way, room_notice
@@ -67,14 +66,12 @@ from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.text.values import size
 from holdfast.trial.config import ENFORCED, PERIOD_ON_NODES_S, ResumeConfig, ResumeType, SyncConfig
 from holdfast.trial.errors import ImpossibleResources, InvalidConfig
-from holdfast.trial.resources import (
-    NodeKind,
-    PlacementGroupFactory,
-    comparable,
-    misnamed,
-)
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory, comparable, misnamed
 from holdfast.trial.space import is_searched
 from holdfast.trial.trial import Status
+
+if TYPE_CHECKING:
+    from holdfast.experiment.nodes.engines import PlannedEngine
 
 
 def check_resources(
@@ -157,6 +154,8 @@ def engine_for(host_resources: MachineResources) -> PlannedEngine | None:
     """The engine of the cluster; None if trials run on this machine. Raises InvalidConfig."""
     if host_resources.cluster is None:
         return None
+    from holdfast.experiment.nodes.engines import engine_of
+
     return engine_of(
         host_resources.cluster,
         machine=host_resources.total,

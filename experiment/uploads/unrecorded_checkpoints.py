@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.records.journal import read_events
-from holdfast.experiment.uploads.waiting import StorageQuestions
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import manifest
@@ -26,6 +25,9 @@ from holdfast.syncer.files.tree import read_regular
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.events import Reported, Saved
 from holdfast.trial.trial import CheckpointRecord, Trial, checkpoint_dirname, checkpoint_number
+
+if TYPE_CHECKING:
+    from holdfast.experiment.uploads.waiting import StorageQuestions
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout, free_number, log_names_of
@@ -17,7 +17,6 @@ from holdfast.experiment.uploads.unrecorded_checkpoints import (
     lacks_newest,
     newest_beyond,
 )
-from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.effects import Launch
 from holdfast.scheduler.events import Event, Resumed
@@ -38,6 +37,9 @@ from holdfast.trial.trial import (
     TrialSpec,
     checkpoint_dirname,
 )
+
+if TYPE_CHECKING:
+    from holdfast.experiment.uploads.uploads import Uploads
 
 Nodes = tuple[str, ...]
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import Claim
+
+if TYPE_CHECKING:
+    from holdfast.syncer.stores.owned_store import Claim
 
 # In a trial's local folder: the index of its files in storage. Never uploaded.
 INDEX_NAME = ".stored.json"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.control import services
+from holdfast.experiment.control import services, uploader
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.trackers.delivery import TrackerJob
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
@@ -66,7 +66,7 @@ async def first_loss(told: Told) -> str:
 async def test_a_projector_that_is_not_started_again_is_a_loss(
     tmp_path: Path, tell: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "_start", lambda *_: Dead())
+    monkeypatch.setattr(services, "start_service", lambda *_: Dead())
     settings = SimpleNamespace(
         tensorboard=False,
         config_in_rows=True,
@@ -119,7 +119,7 @@ async def test_what_storage_does_not_keep_is_a_loss_and_what_is_retried_is_none(
     level: str,
     said: str,
 ) -> None:
-    monkeypatch.setattr(services, "RestartingService", lambda *_, **__: Dead())
+    monkeypatch.setattr(uploader, "RestartingService", lambda *_, **__: Dead())
     sync = SimpleNamespace(
         sync_artifacts=False,
         sync_artifacts_on_checkpoint=False,
@@ -140,6 +140,6 @@ async def test_what_storage_does_not_keep_is_a_loss_and_what_is_retried_is_none(
     parts = ("journal_writer", "post", "lose", "lose_ownership")
     controller: Any = SimpleNamespace(**dict.fromkeys(parts), machine=Machine())
     controller.warn = lambda text, level="warning": tell(text, level)
-    services.open_uploads(plan, controller, tell, free_tasks()).on_answer(message)
+    uploader.open_uploads(plan, controller, tell, free_tasks()).on_answer(message)
     assert list(tell.by_level) == [level]
     assert said in tell.by_level[level][0]
