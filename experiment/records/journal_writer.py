@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -24,6 +24,8 @@ from holdfast.syncer.journal.journal import START, Journal, Position, Unsynced, 
 # How long the projector collects rows before it writes them, the delay for readers of result.json;
 # and the least time between two such writes, because each of them has a cost besides its rows.
 _NUDGE_S, _NEXT_NUDGE_S = 0.05, 0.25
+# With as many records it begins at once, so that little is left when a run ends.
+_NUDGE_RECORDS = 500
 # A projector that only has little CPU may take so many times as long as one that does nothing.
 _MOST_LOOKS = 6
 # How long to wait for the disk's answer after a suspended job resumes on a busy machine.
@@ -70,6 +72,7 @@ class JournalWriter:
         self._sync_timer: asyncio.TimerHandle | None = None
         self._nudge_timer: asyncio.TimerHandle | None = None
         self._nudged_s = -math.inf
+        self._untold_records = 0
         self._syncing: asyncio.Task[Any] | None = None
         self._sync_again = False
         self._finishing = False
@@ -86,11 +89,16 @@ class JournalWriter:
     def position(self) -> Position:
         return self._journal.position
 
-    def append(self, payloads: Iterable[bytes]) -> None:
+    def append(self, payloads: Sequence[bytes]) -> None:
         """Append records in one write. Raises JournalFull."""
         self._journal.append(payloads)
         self._arm()
-        if self._nudge_timer is None and not self._is_closing:
+        if self._is_closing:
+            return
+        self._untold_records += len(payloads)
+        if self._untold_records >= _NUDGE_RECORDS:
+            self._nudge()
+        elif self._nudge_timer is None:
             due_s = max(self._loop.time() + _NUDGE_S, self._nudged_s + _NEXT_NUDGE_S)
             self._nudge_timer = self._loop.call_at(due_s, self._nudge)
 
@@ -253,7 +261,7 @@ class JournalWriter:
 
     def _nudge(self) -> None:
         self._disarm_nudge()
-        self._nudged_s = self._loop.time()
+        self._nudged_s, self._untold_records = self._loop.time(), 0
         position = self._journal.position
         self._projector.send(["upto", position.segment, position.offset])
         for tell in self._followers:
