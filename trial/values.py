@@ -83,7 +83,7 @@ def is_plain(value: object) -> bool:
 
 def has_text_keys(value: Any) -> bool:
     """True if `value` is a dict whose keys are UTF-8 text, as JSON requires."""
-    return type(value) is dict and all(type(key) is str and _is_plain(key) for key in value)
+    return type(value) is dict and all(type(key) is str and is_utf8(key) for key in value)
 
 
 def has_plain_keys(value: Any) -> bool:
@@ -143,7 +143,7 @@ def replace_leaves(config: Any, convert: Callable[[Path, Any], Any], path: Path 
     """A copy of `config` with `convert(path, value)` for each value that is not a list, tuple or
     dict."""
     kind = type(config)
-    if has_plain_keys(config):
+    if kind is dict and has_plain_keys(config):
         return {key: replace_leaves(value, convert, (*path, key)) for key, value in config.items()}
     if kind is list or kind is tuple:
         values = (replace_leaves(v, convert, (*path, i)) for i, v in enumerate(config))

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.compat import ray_path
-from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import STAGING, free_number
 from holdfast.experiment.worker.job import Assignment, Job, Machine
 from holdfast.experiment.worker.metrics import plain_metrics, sendable
@@ -444,13 +443,14 @@ def current(caller: str) -> Session:
 # -- the parts of `report()`: training time, turns of threads, and upload modes -------------------
 
 
-@dataclass(slots=True)
 class TrainingClock:
     """Measures training time by a monotonic clock, so that setting the system's clock has no
     effect."""
 
-    last: float
-    total_s: float
+    # No dataclass: each worker would make its `__init__` anew.
+    def __init__(self, last: float, total_s: float) -> None:
+        self.last = last
+        self.total_s = total_s
 
     def lap(self) -> float:
         now = time.perf_counter()

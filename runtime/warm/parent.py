@@ -331,9 +331,9 @@ class WarmParent:
             entry = find_entry(name)
             with children_end_here():
                 entry.prepare(payload)
-            unsafe = self._prepare_to_fork(name, payload)
-            if learns and self._fresh is None:
+            if learns:  # before the freeze: each worker would copy the pages of what this makes
                 learning.watch_children()
+            unsafe = self._prepare_to_fork(name, payload)
         except BaseException as error:
             # The controller ends the experiment with this error.
             text = traceback_of(error, error.__traceback__)
@@ -377,8 +377,8 @@ class WarmParent:
             self._tell(["unfit", unfit.module, str(unfit)])
             return
         self._undo()
-        self._freeze()
         learning.watch_children()
+        self._freeze()
         self._tell(["ready", False, ""])
 
     def _fork_worker(self, name: str, fd: int, most_bytes: int) -> None:
