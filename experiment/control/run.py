@@ -246,7 +246,7 @@ class RunLoop:
 
     async def _open_uploads(self, controller: Controller, tasks: RunTasks) -> None:
         """Own the storage. The uploaders of a cluster's nodes get the claim before they start."""
-        plan, output, cluster = self._plan, self._output, self._cluster
+        output, cluster = self._output, self._cluster
         phase, output.phase = output.phase, f"opening {self._plan.location.public}"
         uploads = controller.uploads = self._start_uploads(tasks, controller)
         claim = await tasks.until(uploads.opened)
