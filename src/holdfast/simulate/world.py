@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.user_code import calls_for
@@ -488,37 +488,9 @@ class SimulatedPool:
             self._begin(self._waiting.popleft(), place)
 
 
-class Places(Protocol):
-    """The places of workers. A node is a number from 0 to `nodes`; `exit_kind` is how workers end
-    that are lost with theirs."""
-
-    nodes: int
-    exit_kind: ProcessFailureKind
-
-    def take(self, allocation: Allocation) -> int | None:
-        """Take a free place; None if there is none."""
-
-    def give_back(self, place: int) -> None:
-        """Free the place, at once or when its node is back."""
-
-    def name_of(self, place: int) -> str:
-        """The name of the place's node."""
-
-    def open(self) -> None:
-        """The run begins."""
-
-    def announce(self, node: int) -> float:
-        """The node will go away in so many seconds."""
-
-    def lose(self, node: int) -> Sequence[int]:
-        """Take the node away until `restore`; return the places that are lost with it."""
-
-    def restore(self, node: int) -> None:
-        """The node is back."""
-
-
 class Cluster:
-    """A number of places, `per_node` on each node. The lowest free one is taken first.
+    """A number of places, `per_node` on each node. The lowest free one is taken first. A node is a
+    number from 0 to `nodes`; `exit_kind` is how workers end that are lost with theirs.
 
     The machine knows nothing of these nodes: it sees only that workers are lost, and that new ones
     take longer to start. It knows those of `holdfast.simulate.scene`.
@@ -570,6 +542,8 @@ class Cluster:
         return range(first, min(first + self.per_node, self._places))
 
 
+# The places of workers, whose nodes the machine knows or not.
+Places = Cluster | KnownNodes
 # A node's number, and how often it was lost before.
 Which = tuple[int, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 
@@ -422,13 +422,14 @@ class Lockstep:
 
     `life(index, iteration)` returns a trial's report, or None when the trial returns. Each report
     has a checkpoint. After each number of events in `crashes` the run crashes and is resumed.
-    `warnings` has the texts of Warn.
+    `running` has the trials with a worker, `warnings` the texts of Warn. A subclass may choose
+    other events in `go_on`, and delay answers to effects in `perform`.
     """
 
     def __init__(
         self,
         policy: TrialScheduler,
-        life: Callable[[int, int], Mapping[str, Any] | None],
+        life: Callable[[int, int], Any],
         *,
         trials: int,
         capacity: Mapping[str, float] | None = None,
@@ -441,27 +442,25 @@ class Lockstep:
             scheduler=type(policy).__name__,
             **spec,
         )
+        self.life = life
         self.finished: Finish | None = None
         self.warnings: list[str] = []
-        self._life, self._trials, self._crashes = life, trials, crashes
-        self._running: set[str] = set()
+        self.running: set[str] = set()
+        self._count, self._crashes = trials, crashes
         self._to_do = deque(self.run.began)
 
-    def to_the_end(self) -> Lockstep:
+    def to_the_end(self) -> Self:
         """Run to the end. Raises AssertionError if the run has none."""
         while self.finished is None:
             assert len(self.run.events) < _MOST_EVENTS, (
                 f"the run has not ended after {_MOST_EVENTS:,} events"
             )
             if len(self.run.events) in self._crashes:
-                self.run.crash()
-                self._running.clear()
-                self._to_do = deque(self.run.resume())
+                self.crash()
             elif self._to_do:
-                self._to_do += self._perform(self._to_do.popleft())
+                self._to_do += self.perform(self._to_do.popleft())
             else:
-                assert self._running, "the run hangs: no trial runs, and it has not ended"
-                self._to_do += self._go_on(min(self._running, key=self._place))
+                self._to_do += self.go_on()
         return self
 
     @property
@@ -474,31 +473,47 @@ class Lockstep:
         """The status and the last iteration of each trial."""
         return [(trial.status.value, trial.iteration) for trial in self.trials]
 
-    def _place(self, trial_id: str) -> tuple[int, int]:
-        trial = self.run.trial(trial_id)
-        return trial.iteration, trial.spec.index
+    def crash(self) -> None:
+        """Crash before the effects of the last event, and resume."""
+        self.run.crash()
+        self.running.clear()
+        self._to_do.clear()  # the same queue: a subclass may crash in `go_on`
+        self._to_do += self.run.resume()
 
-    def _go_on(self, trial_id: str) -> list[Effect]:
-        trial = self.run.trial(trial_id)
-        row = self._life(trial.spec.index, trial.iteration + 1)
+    def go_on(self) -> list[Effect]:
+        """The next event: the trial that has come least far reports, or returns."""
+        assert self.running, "the run hangs: no trial runs, and it has not ended"
+        running = map(self.run.trial, self.running)
+        trial = min(running, key=lambda one: (one.iteration, one.spec.index))
+        row = self.life(trial.spec.index, trial.iteration + 1)
         if row is None:
-            self._running.discard(trial_id)
-            return self.run.ends(trial_id)
-        return self.run.report(trial_id, row, checkpoint=True)
+            return self.end(trial.trial_id)
+        return self.run.report(trial.trial_id, row, checkpoint=True)
 
-    def _perform(self, effect: Effect) -> list[Effect]:
+    def end(self, trial_id: str) -> list[Effect]:
+        """The trial's function returns, and its worker exits."""
+        self.running.discard(trial_id)
+        return self.run.ends(trial_id)
+
+    def suggest(self) -> list[Effect]:
+        """The search's next trial, or its end."""
+        is_over = len(self.trials) == self._count
+        return self.run.handle(SearchEnded()) if is_over else self.run.suggest()
+
+    def perform(self, effect: Effect) -> list[Effect]:
+        """Answer an effect at once; returns the effects of the answer."""
         match effect:
             case Suggest():
-                is_over = effect.index == self._trials
-                return self.run.handle(SearchEnded()) if is_over else self.run.suggest()
+                return self.suggest()
             case Launch():
-                self._running.add(effect.trial_id)
+                self.running.add(effect.trial_id)
                 return self.run.start(effect.trial_id)
             case Reply(verdict=Verdict.PAUSE | Verdict.STOP) | Halt():
-                self._running.discard(effect.trial_id)
-                return self.run.ends(effect.trial_id)
+                return self.end(effect.trial_id)
             case AskScheduler():
-                return self._ask(effect)
+                assert self.run.machine.policy is not None
+                answer = self.run.machine.policy.answer(effect.question)
+                return self.run.handle(SchedulerAnswered(trial_id=effect.trial_id, answer=answer))
             case Finish():
                 self.finished = effect
             case Warn():
@@ -506,8 +521,3 @@ class Lockstep:
             case _:
                 pass
         return []
-
-    def _ask(self, effect: AskScheduler) -> list[Effect]:
-        assert self.run.machine.policy is not None
-        answer = self.run.machine.policy.answer(effect.question)
-        return self.run.handle(SchedulerAnswered(trial_id=effect.trial_id, answer=answer))

@@ -34,8 +34,8 @@ from tests.rig.runs.recorded import RecordedExperiment
 @pytest.mark.parametrize("name", RUNS)
 def test_each_attempt_of_a_trial_is_known_and_says_why_it_ended(name: str) -> None:
     for seed in range(3):
-        run = dense_run(name, seed)
-        records, machine = run.to_the_end(), run.run.machine
+        run = dense_run(name, seed).to_the_end().run
+        records, machine = run.events, run.machine
         begun = {
             (event.trial_id, event.attempt)
             for event, _, _ in records

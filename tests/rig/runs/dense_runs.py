@@ -3,106 +3,69 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from holdfast.scheduler.codec import Record
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest, Verdict
+from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.events import (
     LimitChanged,
     NoteWritten,
     Order,
     PauseRequested,
     ResumeRequested,
-    SearchEnded,
     TrialStopOrdered,
 )
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
-from holdfast.testing.rehearsal import Rehearsal
+from holdfast.testing.rehearsal import Lockstep
 
 _TRIALS, SLOTS, _LAST = 8, 4, 27
 _GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
 
 
-class DenseRun:
-    """Runs trials that report often, rarely with a checkpoint, and fail and are killed at
-    random."""
+class DenseRun(Lockstep):
+    """Runs trials that report often, rarely with a checkpoint, and fail, are killed, and get
+    orders of a person at random."""
 
     def __init__(self, policy: TrialScheduler, seed: int, **spec: Any) -> None:
-        self.dice = random.Random(seed)
-        self.run = Rehearsal(
-            capacity={"CPU": float(SLOTS)},
-            policy=policy,
-            scheduler=type(policy).__name__,
-            **_GOAL,
-            **spec,
-        )
-        self.running: set[str] = set()
-        self.finished = False
-        self.perform(self.run.began)
+        self._dice = random.Random(seed)
+        slots = {"CPU": float(SLOTS)}
+        super().__init__(policy, self._row, trials=_TRIALS, capacity=slots, **_GOAL, **spec)
 
-    def perform(self, effects: Sequence[Effect]) -> None:
-        to_do = list(effects)
-        while to_do:
-            effect = to_do.pop(0)
-            if isinstance(effect, Suggest):
-                is_over = effect.index == _TRIALS
-                to_do += self.run.handle(SearchEnded()) if is_over else self.run.suggest()
-            elif isinstance(effect, Launch):
-                self.running.add(effect.trial_id)
-                to_do += self.run.start(effect.trial_id)
-            elif isinstance(effect, Halt) or (
-                isinstance(effect, Reply) and effect.verdict in (Verdict.STOP, Verdict.PAUSE)
-            ):
-                self.running.discard(effect.trial_id)
-                to_do += self.run.ends(effect.trial_id)
-            elif isinstance(effect, Finish):
-                self.finished = True
+    def _row(self, index: int, iteration: int) -> Mapping[str, Any]:
+        return {"loss": self._dice.random(), "text": "x"}
 
-    def step(self) -> None:
-        trial_id = self.dice.choice(sorted(self.running))
-        trial, luck = self.run.trial(trial_id), self.dice.random()
+    def go_on(self) -> list[Effect]:
+        if not self.running:
+            held = self.run.machine.held
+            assert held, "the run hangs"
+            return self.run.handle(ResumeRequested(trial_id=held[0], by="ann"))
+        trial_id = self._dice.choice(sorted(self.running))
+        trial, luck = self.run.trial(trial_id), self._dice.random()
         if trial.iteration == _LAST:
+            return self.end(trial_id)
+        if luck < 0.02:
             self.running.discard(trial_id)
-            self.perform(self.run.ends(trial_id))
-        elif luck < 0.02:
-            self.running.discard(trial_id)
-            self.perform([*self.run.fails(trial_id), *self.run.exits(trial_id)])
-        elif luck < 0.03:
-            self.run.crash()
-            self.running.clear()
-            self.perform(self.run.resume())
-        elif luck < 0.05:
-            self.order(trial_id)
-        else:
-            row = {"loss": self.dice.random(), "text": "x"}
-            checkpoint = self.dice.random() < 0.2
-            self.perform(self.run.report(trial_id, row, checkpoint=checkpoint))
+            return [*self.run.fails(trial_id), *self.run.exits(trial_id)]
+        if luck < 0.03:
+            self.crash()
+            return []
+        if luck < 0.05:
+            return self.run.handle(self._order(trial_id))
+        row = self.life(trial.spec.index, trial.iteration + 1)
+        return self.run.report(trial_id, row, checkpoint=self._dice.random() < 0.2)
 
-    def order(self, trial_id: str) -> None:
+    def _order(self, trial_id: str) -> Order:
         """A person pauses and resumes, writes and stops."""
         orders: list[Order] = [
             PauseRequested(trial_id=trial_id, by="ann"),
-            NoteWritten(trial_id=trial_id, text=f"{self.dice.random()}", by="ann"),
-            LimitChanged(max_concurrent=self.dice.choice([None, 2, 3]), by="ann"),
+            NoteWritten(trial_id=trial_id, text=f"{self._dice.random()}", by="ann"),
+            LimitChanged(max_concurrent=self._dice.choice([None, 2, 3]), by="ann"),
             TrialStopOrdered(trial_id=trial_id, by="ann"),
         ]
-        self.perform(self.run.handle(self.dice.choice(orders)))
-
-    def to_the_end(self) -> list[Record]:
-        for _ in range(3_000):
-            if self.finished:
-                break
-            if self.running:
-                self.step()
-                continue
-            held = self.run.machine.held
-            assert held, "the run hangs"
-            self.perform(self.run.handle(ResumeRequested(trial_id=held[0], by="ann")))
-        return self.run.events
+        return self._dice.choice(orders)
 
 
 RUNS: Mapping[str, tuple[Any, dict[str, Any]]] = {

@@ -1,83 +1,62 @@
-"""A rehearsal that runs by itself to its end: a search that answers, workers that obey."""
+"""A study whose events come in a random order: a search that takes its time, workers that obey."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest, Verdict
-from holdfast.scheduler.events import SearchEnded, SearchWaits
-from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.trial import Trial
+from holdfast.scheduler.effects import Effect, Halt, Launch, Reply, Suggest, Verdict
+from holdfast.scheduler.events import SearchWaits
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.testing.rehearsal import Lockstep
 
 Step = Mapping[str, Any] | Literal["raises", "returns"]
 """The next step of a trial: it reports these metrics, or ends."""
 
-_MOST_EVENTS = 20_000
 
-
-class Play:
+class Play(Lockstep):
     """Runs a study in a random order that `seed` determines.
 
     `life(index, iteration)` returns what trial number `index` does at `iteration`. A function
     saves itself with its reports at the iterations 1, 1 + `saves_every`, ...; a class (spec of the
     rehearsal: `saves_when_told`) when it pauses. The search has `trials` trials, and says "not
-    now" while `most_alive` have not ended. After each number of events in `crashes` the run
-    crashes and is resumed.
+    now" while `most_alive` have not ended.
     """
 
     def __init__(
         self,
-        run: Rehearsal,
+        policy: TrialScheduler,
         life: Callable[[int, int], Step],
         *,
         trials: int,
         seed: int = 0,
         saves_every: int = 1,
         most_alive: int | None = None,
-        crashes: Container[int] = (),
+        **given: Any,
     ) -> None:
-        self.run = run
-        self.finished: Finish | None = None
-        self._life, self._trials = life, trials
-        self._saves_every, self._most_alive = saves_every, most_alive
-        self._crashes = crashes
+        super().__init__(policy, life, trials=trials, **given)
+        self._samples, self._saves_every, self._most_alive = trials, saves_every, most_alive
         self._chance = random.Random(seed)
         self._workers: dict[str, str] = {}
         self._is_asked = False
-        self._perform(run.began)
 
-    def to_the_end(self) -> Play:
-        """Run to the end. Raises AssertionError if there is none."""
-        while self.finished is None:
-            assert len(self.run.events) < _MOST_EVENTS, "the run does not come to its end"
-            if len(self.run.events) in self._crashes:
-                self._crash()
-                continue
-            nexts = [*self._workers, *(["search"] if self._search_has_word() else [])]
-            assert nexts, "nothing is under way, and the run is not at its end"
-            chosen = nexts[int(self._chance.random() * len(nexts))]
-            self._perform(self._searches() if chosen == "search" else self._works(chosen))
-        return self
-
-    @property
-    def trials(self) -> list[Trial]:
-        """The trials in the order in which they were added."""
-        return list(self.run.machine.trials.values())
-
-    def _crash(self) -> None:
-        self.run.crash()
+    def crash(self) -> None:
+        super().crash()
         self._workers.clear()
         self._is_asked = False
-        self._perform(self.run.resume())
+
+    def go_on(self) -> list[Effect]:
+        nexts = [*self._workers, *(["search"] if self._search_has_word() else [])]
+        assert nexts, "nothing is under way, and the run is not at its end"
+        chosen = nexts[int(self._chance.random() * len(nexts))]
+        return self._searches() if chosen == "search" else self._works(chosen)
 
     # -- the search -----------------------------------------------------------------------------
 
     def _says_not_now(self) -> bool:
-        known = self.run.machine.trials
-        alive = sum(not trial.status.is_final for trial in known.values())
-        has_more = len(known) < self._trials
+        alive = sum(not trial.status.is_final for trial in self.trials)
+        has_more = len(self.trials) < self._samples
         return has_more and self._most_alive is not None and alive >= self._most_alive
 
     def _search_has_word(self) -> bool:
@@ -90,8 +69,7 @@ class Play:
         if self._says_not_now():
             return self.run.handle(SearchWaits())
         self._is_asked = False
-        is_over = len(self.run.machine.trials) == self._trials
-        return self.run.handle(SearchEnded()) if is_over else self.run.suggest()
+        return self.suggest()
 
     # -- the workers ----------------------------------------------------------------------------
 
@@ -114,7 +92,7 @@ class Play:
 
     def _trains(self, trial_id: str) -> list[Effect]:
         trial = self.run.trial(trial_id)
-        step = self._life(trial.spec.index, trial.iteration + 1)
+        step = self.life(trial.spec.index, trial.iteration + 1)
         if step == "returns":
             self._workers[trial_id] = "leaving"
             return self.run.returns(trial_id)
@@ -125,18 +103,16 @@ class Play:
         saves = is_function and trial.iteration % self._saves_every == 0
         return self.run.report(trial_id, step, checkpoint=saves)
 
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Suggest():
-                    self._is_asked = True
-                case Launch():
-                    self._workers[effect.trial_id] = "starting"
-                case Reply(verdict=Verdict.PAUSE) if self.run.machine.spec.saves_when_told:
-                    self._workers[effect.trial_id] = "saving"
-                case Reply(verdict=Verdict.PAUSE | Verdict.STOP) | Halt():
-                    self._workers[effect.trial_id] = "returning"
-                case Finish():
-                    self.finished = effect
-                case _:
-                    pass
+    def perform(self, effect: Effect) -> list[Effect]:
+        match effect:
+            case Suggest():
+                self._is_asked = True
+            case Launch():
+                self._workers[effect.trial_id] = "starting"
+            case Reply(verdict=Verdict.PAUSE) if self.run.machine.spec.saves_when_told:
+                self._workers[effect.trial_id] = "saving"
+            case Reply(verdict=Verdict.PAUSE | Verdict.STOP) | Halt():
+                self._workers[effect.trial_id] = "returning"
+            case _:
+                return super().perform(effect)
+        return []

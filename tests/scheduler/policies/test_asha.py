@@ -50,16 +50,18 @@ def state(machine: Machine) -> list[Any]:
 def play(
     scheduler: ASHAScheduler, life: Mapping[tuple[int, int], Step], seed: int, **spec: Any
 ) -> Machine:
-    run = Rehearsal(policy=scheduler, metric="loss", scheduler="ASHAScheduler", **spec)
-    Play(
-        run,
+    played = Play(
+        scheduler,
         lambda index, at: life.get((index, at), "returns"),
         trials=6,
+        capacity={"CPU": 2.0},
         seed=seed,
         saves_every=3,
         crashes=[15, 40],
-    ).to_the_end()
-    return run.machine
+        metric="loss",
+        **spec,
+    )
+    return played.to_the_end().run.machine
 
 
 @settings(max_examples=150, deadline=None)

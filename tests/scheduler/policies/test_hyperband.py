@@ -120,12 +120,9 @@ def play(
     spec: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Play:
-    run = Rehearsal(
-        capacity={"CPU": float(cpus)},
-        policy=scheduler,
-        **{"metric": "loss", "mode": "min", "scheduler": type(scheduler).__name__, **(spec or {})},
-    )
-    return Play(run, life, trials=trials, **options).to_the_end()
+    capacity = {"CPU": float(cpus)}
+    given = {"metric": "loss", "mode": "min", **(spec or {}), **options}
+    return Play(scheduler, life, trials=trials, capacity=capacity, **given).to_the_end()
 
 
 class Waking(HyperBandScheduler):

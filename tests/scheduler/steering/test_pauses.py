@@ -43,23 +43,16 @@ class Paused(Lockstep):
     was_paused = False
     has_waited = False
 
-    def _go_on(self, trial_id: str) -> list[Effect]:
-        effects = super()._go_on(trial_id)
-        if trial_id == "t0" and not self.was_paused and self.run.trial("t0").iteration == 1:
+    def go_on(self) -> list[Effect]:
+        if not self.running and self.run.machine.waits_for_person:
+            self.has_waited = True
+            return self.run.handle(resume("t0"))
+        effects = super().go_on()
+        if not self.was_paused and self.run.trial("t0").iteration == 1:
             self.was_paused = True
             if not self.run.trial("t0").status.is_final:
                 effects += self.run.handle(pause("t0"))
         return effects
-
-    def to_the_end(self) -> Lockstep:
-        try:
-            return super().to_the_end()
-        except AssertionError:
-            if not self.run.machine.waits_for_person:
-                raise
-        self.has_waited = True
-        self._to_do.extend(self.run.handle(resume("t0")))
-        return super().to_the_end()
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
