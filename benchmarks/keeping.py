@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.syncer.stores.location import Location
-from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import AtRandom, Ill, Plan, Well
 from tests.rig.storage.keeping import Held, run
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import make_bucket, moto_server
 
 _POINTS = 10
@@ -61,7 +61,7 @@ def keep(root: str, uri: str, checkpoints: int, trials: int) -> None:
 def measure(checkpoints: int, trials: int, plan: Plan) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder, moto_server() as server:
         make_bucket(server, "bench")
-        proxy = FaultProxy(server.endpoint, plan)
+        proxy = Proxy(server.endpoint, plan)
         uri = server.uri("bench/kept").replace(server.endpoint, proxy.endpoint)
         # A request without an answer costs a second, not a minute.
         asked = json.dumps([folder, f"{uri}&request_timeout=1", checkpoints, trials])

@@ -16,7 +16,7 @@ from uuid import uuid4
 from benchmarks.measure import OURS, REFERENCE, Bench, finish, script
 from benchmarks.rows import Goal, Row
 from benchmarks.storage.checkpoints import small_files
-from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server, make_bucket, moto_server
 
 _BUCKET = "bench"
@@ -60,7 +60,7 @@ def _stalled(bench: Bench) -> list[Row]:
 def _reports(bench: Bench, source: Path, server: S3Server | None) -> list[float]:
     """Seconds of each report after the first; with a server, one that no longer answers."""
     folder = bench.scratch()
-    proxy = None if server is None else FaultProxy(server.endpoint)
+    proxy = None if server is None else Proxy(server.endpoint)
     line = socket.socket(socket.AF_UNIX)
     line.bind(str(folder / "line"))
     line.listen()

@@ -28,14 +28,14 @@ def told(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) 
     return capsys.readouterr().out
 
 
-def parsed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> Any:
-    return json.loads(told(capsys, *words, "--json", code=code))
+def parsed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> Any:
+    return json.loads(told(capsys, *words, "--json"))
 
 
-def stopped(root: Path, *, planned: int) -> None:
-    """An experiment after Ctrl-C: of three trials with one cause two failed, and one is
+def stopped(root: Path) -> None:
+    """An experiment of five trials after Ctrl-C: of three with one cause two failed, and one is
     unfinished."""
-    made = RecordedExperiment(root, options={"trials": planned}, num_samples=planned)
+    made = RecordedExperiment(root, options={"trials": 5}, num_samples=5)
     for number in range(3):
         trial_id = made.begin({"n": number})
         if number < 2:

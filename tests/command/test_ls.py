@@ -74,7 +74,7 @@ def test_ls_looks_where_fit_keeps_results(
 def test_what_a_plain_resume_finishes_is_interrupted_though_trials_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stopped(tmp_path / "run", planned=5)
+    stopped(tmp_path / "run")
     out = told(capsys, "ls", tmp_path)
     assert "run   interrupted  2 failed, 1 interrupted, 2 not created yet" in out
     (found,) = parsed(capsys, "ls", tmp_path)["experiments"]

@@ -67,7 +67,7 @@ def test_show_has_everything_for_scripts_and_no_nan(
 def test_failures_of_one_cause_are_shown_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stopped(tmp_path / "run", planned=5)
+    stopped(tmp_path / "run")
     folders = sorted(path for path in (tmp_path / "run").iterdir() if path.name[:5] == "train")
     (folders[0] / "stderr").touch()
     out = told(capsys, "show", tmp_path / "run")

@@ -200,14 +200,6 @@ class UserScript:
                 return line
         raise AssertionError(self._story(f"no line with {text!r} in {within_s} s"))
 
-    def said_or_ended(self, text: str, within_s: float = LONGEST_S) -> bool:
-        """Wait until it has written `text` to stderr, or ended; whether it has written it."""
-        with self._written:
-            self._written.wait_for(
-                lambda: text in self.stderr or self.process.returncode is not None, within_s
-            )
-            return text in self.stderr
-
     def says(self, pattern: str, times: int, within_s: float = LONGEST_S) -> None:
         """Wait until stderr has so many matches of the pattern, or it has ended, or time runs
         out."""

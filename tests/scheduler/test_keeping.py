@@ -134,10 +134,10 @@ def kept(run: Rehearsal) -> list[int]:
     return [checkpoint.index for checkpoint in run.trial("t0").checkpoints]
 
 
-def keep_all(run: Rehearsal, scores: list[Any], name: str = "score") -> list[int]:
+def keep_all(run: Rehearsal, scores: list[Any]) -> list[int]:
     """Report a checkpoint with each score and commit it; the indices that are kept at the end."""
     for index, score in enumerate(scores):
-        run.report("t0", {} if score is None else {name: score}, checkpoint=True)
+        run.report("t0", {} if score is None else {"score": score}, checkpoint=True)
         run.commit("t0", index)
     return kept(run)
 

@@ -35,6 +35,7 @@ from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.simulate import CurveFailed, Faults, Simulation, simulate, world
 from holdfast.testing.invariants import check
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.resources import STRATEGIES, PlacementGroupFactory
 from holdfast.trial.trial import Status
 from holdfast.tune.schedulers import (
     ASHAScheduler,
@@ -137,12 +138,16 @@ def study(scheduler: TrialScheduler | None = None, **given: Any) -> Simulation:
     )
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_the_same_seed_gives_the_same_trace_and_another_seed_another(scheduler: str) -> None:
+@pytest.mark.parametrize(
+    ("scheduler", "nodes"), [*((one, None) for one in SCHEDULERS), ("asha", 3)]
+)
+def test_the_same_seed_gives_the_same_trace_and_another_seed_another(
+    scheduler: str, nodes: int | None
+) -> None:
     policy = SCHEDULERS[scheduler]()
-    first, again = (study(policy, faults=BAD_DAYS, seed=7) for _ in range(2))
+    first, again = (study(policy, faults=BAD_DAYS, seed=7, nodes=nodes) for _ in range(2))
     assert first == again
-    assert study(policy, faults=BAD_DAYS, seed=8).digest != first.digest
+    assert study(policy, faults=BAD_DAYS, seed=8, nodes=nodes).digest != first.digest
 
 
 def test_another_process_with_other_hashes_gives_the_same_trace() -> None:
@@ -182,8 +187,12 @@ def test_no_one_makes_room_for_others_once_the_whole_grid_is_there() -> None:
     crash_rate=st.sampled_from([0.0, 0.1]),
     node_life_s=st.sampled_from([None, 10.0, 100.0]),
     preempts=st.booleans(),
+    nodes=st.sampled_from([None, None, None, 1, 2, 3, 4]),
+    notice_s=st.sampled_from([0.0, 1.5]),
+    bundles=st.integers(1, 3),
+    strategy=st.sampled_from(STRATEGIES),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_trial_is_lost_whatever_happens(
     scheduler: str,
     seed: int,
@@ -197,20 +206,30 @@ def test_no_trial_is_lost_whatever_happens(
     crash_rate: float,
     node_life_s: float | None,
     preempts: bool,
+    nodes: int | None,
+    notice_s: float,
+    bundles: int,
+    strategy: str,
 ) -> None:
-    """The machine never contradicts itself or its journal."""
+    """The machine never contradicts itself or its journal; it may know the `nodes`."""
     folded = Folded()
+    where: dict[str, Any] = {"workers": workers}
+    if nodes is not None:
+        count = min(bundles, nodes) if strategy == "STRICT_SPREAD" else bundles
+        request = PlacementGroupFactory([{"CPU": 1}] * count, strategy)
+        where = {"nodes": nodes, "node_resources": {"CPU": 3}, "resources": request}
     faults = replace(
         BAD_DAYS,
         failure_rate=failure_rate,
         crash_rate=crash_rate,
         node_life_s=node_life_s,
         preempts=preempts,
+        notice_s=notice_s,
     )
     found = study(
         SCHEDULERS[scheduler](),
         tuning={"num_samples": 9, "reuse_actors": reuses},
-        workers=workers,
+        **where,
         checkpoint_every=every,
         start_s=start_s,
         stop_s=stop_s,
@@ -219,7 +238,7 @@ def test_no_trial_is_lost_whatever_happens(
         seed=seed,
         trace=folded,
     )
-    assert found.reason == "done"
+    assert (found.reason, found.message) == ("done", "")
     assert len(found.trials) == 9
     assert {trial.status for trial in found.trials} == {Status.TERMINATED}
     if scheduler in ("fifo", "copying", "pbt"):  # a copy of one that has ended resumes from there
@@ -227,7 +246,7 @@ def test_no_trial_is_lost_whatever_happens(
     told = [(t.trial_id, t.status, t.iteration, t.attempts, t.metrics) for t in found.trials]
     trials = folded.machine.trials.values()
     assert told == [(t.trial_id, t.status, t.iteration, t.attempt, t.row) for t in trials]
-    assert found.busy_s <= found.workers * found.duration_s + 1e-6
+    assert nodes or found.busy_s <= found.workers * found.duration_s + 1e-6
 
 
 def test_two_schedulers_meet_the_same_mishaps() -> None:
@@ -494,6 +513,10 @@ def test_what_can_mean_nothing_is_refused() -> None:
         ({"tuning": {"scheduler": "asha"}}, "must be a TrialScheduler"),
         ({"scheduler": Halving(), "saves_when_told": False}, "checkpoint_every=1"),
         ({"tuning": {"num_samples": -1}}, "without end"),
+        ({"nodes": 0}, "nodes must be a whole number of at least 1, not 0"),
+        ({"nodes": 2, "capacity": {"CPU": 1}}, "a cluster has node_resources"),
+        ({"node_resources": {"CPU": 1}}, "node_resources needs nodes="),
+        ({"nodes": 2, "resources": lambda config: None}, "need node_resources="),
     ]
     for wishes, text in refused:
         with pytest.raises(InvalidConfig, match=text):

@@ -91,10 +91,14 @@ def test_jobs_run_in_order_and_their_ends_are_written_down(folder: QueueFolder) 
 
 
 def test_a_job_that_is_added_later_runs_beside_those_that_run(folder: QueueFolder) -> None:
-    look = "for i in $(seq 300); do [ -e added ] && exit 0; sleep 0.1; done; exit 1"
-    add(folder, "sh", "-c", look)
-    threading.Timer(2.0, add, [folder, "touch", "added"]).start()
-    run(folder, most=2)
+    os.mkfifo(folder.path / "gate")
+    add(folder, "timeout", f"{PATIENCE_S}", "sh", "-c", "read line <gate")
+
+    def tell(happened: Happened) -> None:
+        if (happened.what, happened.job.id) == ("started", 1):
+            add(folder, "sh", "-c", "echo >gate")
+
+    QueueRunner(folder, most=2, forever=False, environ=os.environ, tell=tell).run()
     assert states(folder) == [State.DONE] * 2
 
 

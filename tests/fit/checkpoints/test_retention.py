@@ -18,8 +18,8 @@ from holdfast import train, tune
 from holdfast.cli import main
 from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.trial.errors import InvalidMetrics
-from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Request, Well
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server
 
 
@@ -288,7 +288,7 @@ class Revoked:
 def test_a_bucket_that_refuses_deletions_is_reported_and_no_error_of_the_run(
     fit: Any, moto: S3Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    proxy = FaultProxy(moto.endpoint)
+    proxy = Proxy(moto.endpoint)
     uri = moto.uri("bucket/revoked").replace(moto.endpoint, proxy.endpoint)
 
     class Revoke(tune.Callback):

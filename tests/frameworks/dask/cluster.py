@@ -46,11 +46,11 @@ class Cluster:
             f"DASK_DISTRIBUTED__COMM__TLS__{name}": found[field] for field, name in names.items()
         }
 
-    def add_worker(self, name: str, host: str, kind: str = "worker", **options: Any) -> str:
+    def add_worker(self, name: str, host: str, **options: Any) -> str:
         """Add a worker with one thread. Returns its address."""
         options |= {"host": host, "name": name, "nthreads": 1}
         folder = str(self._folder / name)
-        return self._start(name, kind, [self.address], **options, local_directory=folder)
+        return self._start(name, "worker", [self.address], **options, local_directory=folder)
 
     def logs(self) -> str:
         """What its parts have logged."""

@@ -1,4 +1,4 @@
-"""One part of a Dask cluster: `part.py scheduler|worker|nanny ARGUMENTS`, as JSON. It prints its
+"""One part of a Dask cluster: `part.py scheduler|worker ARGUMENTS`, as JSON. It prints its
 address, and ends with SIGTERM in order, or with its stdin."""
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import sys
 from typing import Any
 
 import dask.config
-from distributed import Nanny, Scheduler, Worker
+from distributed import Scheduler, Worker
 from distributed.security import Security
 
-KINDS = {"scheduler": Scheduler, "worker": Worker, "nanny": Nanny}
+KINDS = {"scheduler": Scheduler, "worker": Worker}
 
 
 async def main(kind: str, security: Any, arguments: list[Any], options: dict[str, Any]) -> None:
@@ -23,8 +23,7 @@ async def main(kind: str, security: Any, arguments: list[Any], options: dict[str
     loop.add_reader(0, over.set)
     secured = {"security": Security(**security)} if security else {}
     async with KINDS[kind](*arguments, **options, **secured, dashboard=False) as part:
-        where = part.worker_address if kind == "nanny" else part.address
-        print(where, flush=True)
+        print(part.address, flush=True)
         await over.wait()
 
 

@@ -16,7 +16,6 @@ from distributed.security import Security
 
 from holdfast.runtime.engines.client_engine import DaskEngine
 from holdfast.runtime.engines.engine import Engine, EngineFailed
-from holdfast.runtime.engines.supplied import Times
 from tests.frameworks.dask.cluster import Cluster
 from tests.frameworks.without_holdfast import without_holdfast
 from tests.rig.nodes.engine_contract import (
@@ -25,6 +24,7 @@ from tests.rig.nodes.engine_contract import (
     EngineRig,
     contract_marks,
     running,
+    times_of,
 )
 from tests.rig.nodes.engine_host import AGENT, fake_host
 from tests.rig.workers.processes import PATIENCE_S, Lifeline, wait_for_end
@@ -41,19 +41,14 @@ class DaskRig:
         self._security = cluster.security if is_ours else None
 
     def engine(
-        self,
-        *,
-        python: Sequence[str] = (),
-        answer_s: float = PATIENCE_S,
-        end_s: float = CLOSE_S,
-        **more: object,
+        self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S, **more: object
     ) -> Engine:
         return DaskEngine(
             self._cluster,
             security=self._security,
             python=python,
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
+            times=times_of(answer_s),
             **more,  # type: ignore[arg-type]
         )
 

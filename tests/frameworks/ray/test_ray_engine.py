@@ -13,16 +13,15 @@ import pytest
 
 from holdfast.runtime.engines.client_engine import RayEngine
 from holdfast.runtime.engines.engine import Engine, EngineFailed
-from holdfast.runtime.engines.supplied import Times
 from tests.frameworks.ray.cluster import Cluster
 from tests.frameworks.without_holdfast import without_holdfast
 from tests.rig.nodes.engine_contract import (
-    CLOSE_S,
     EngineContract,
     EngineRig,
     contract_marks,
     refusal,
     running,
+    times_of,
 )
 from tests.rig.nodes.engine_host import AGENT, fake_host
 from tests.rig.workers.processes import PATIENCE_S, Lifeline
@@ -38,19 +37,14 @@ class RayRig:
         self._address = address or cluster.address
 
     def engine(
-        self,
-        *,
-        python: Sequence[str] = (),
-        answer_s: float = PATIENCE_S,
-        end_s: float = CLOSE_S,
-        **more: object,
+        self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S, **more: object
     ) -> Engine:
         return RayEngine(
             self._address,
             environ=self._cluster.environ,
             python=python,
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
+            times=times_of(answer_s),
             **more,  # type: ignore[arg-type]
         )
 

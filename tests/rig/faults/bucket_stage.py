@@ -15,7 +15,6 @@ from typing import Any, Final, assert_never
 from holdfast.dataclass import dataclass
 from tests.rig.bench import Bench
 from tests.rig.faults.aftermath import Aftermath, Story
-from tests.rig.faults.fault_proxy import FaultProxy, Moment
 from tests.rig.faults.ills import Aim, AtRandom, GoesSilent, Ill, KeyExpires, Plan, Some, Well
 from tests.rig.faults.mishaps import (
     NEEDS_MD5,
@@ -31,6 +30,7 @@ from tests.rig.faults.mishaps import (
 from tests.rig.faults.stage import GOES_ON, Stage
 from tests.rig.script import LONGEST_S, Process, UserScript
 from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Moment, Proxy
 from tests.rig.storage.s3_server import S3Server
 
 # The client's own deadlines if nothing answers: otherwise it would wait for a minute.
@@ -47,7 +47,7 @@ class _Run:
     """The first of two runs, in a bucket behind a proxy. `way` leads there without the proxy."""
 
     bench: Bench
-    proxy: FaultProxy
+    proxy: Proxy
     way: Bucket
     here: Path
 
@@ -145,7 +145,7 @@ class BucketStage:
     def _sit_out(self, script: UserScript, gone: threading.Event, lasts_s: float) -> None:
         """Wait until the run has reported a retry, or this long; it may end before."""
         if not lasts_s:
-            script.said_or_ended(_RETRYING)
+            script.says(_RETRYING, 1)
             return
         _first_of(gone, script)
         ended = threading.Event()
@@ -248,7 +248,7 @@ class BucketStage:
         server = server or self._deciding
         with self._stage.bench() as bench:
             prefix = f"{bench.folder.parent.name}-{bench.folder.name}"
-            proxy = FaultProxy(server.endpoint, plan, moment=moment)
+            proxy = Proxy(server.endpoint, plan, moment=moment)
             options = _IMPATIENT if is_impatient else ""
             try:
                 here = bench.use(Bucket(server, prefix, proxy, options=options), machine="here")

@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import AtRandom, Ill, Some, Well
 from tests.rig.faults.node_mishaps import OF_THE_BUCKET, Blow
 from tests.rig.nodes.machines import Machine, Machines, machines
 from tests.rig.script import Process, UserScript
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server, make_bucket, moto_server
 
 _DISK_BYTES: Final = 48 << 20
@@ -92,7 +92,7 @@ class Ground:
         return any(self._taken.iterdir())
 
     def deal(
-        self, blow: Blow, nodes: Sequence[Machine], script: UserScript, proxy: FaultProxy
+        self, blow: Blow, nodes: Sequence[Machine], script: UserScript, proxy: Proxy
     ) -> Machine | None:
         """Hit the first of the nodes that has what is hit. Returns it."""
         if blow in OF_THE_BUCKET:
@@ -106,7 +106,7 @@ class Ground:
             return next(struck, None)
         return nodes[0]
 
-    def _disconnect(self, blow: Blow, node: Machine, proxy: FaultProxy) -> None:
+    def _disconnect(self, blow: Blow, node: Machine, proxy: Proxy) -> None:
         match blow:
             case Blow.POWER_OFF | Blow.REBOOT:
                 self._switch_off(node)
@@ -179,7 +179,7 @@ class Ground:
 
     # -- and their end ------------------------------------------------------------------------
 
-    def undo(self, proxy: FaultProxy) -> None:
+    def undo(self, proxy: Proxy) -> None:
         """Everything works again: networks, machines, disks and the bucket."""
         proxy.strike(Well())
         if proxy.is_gone:
@@ -265,7 +265,7 @@ def _fill(disk: Path) -> None:
             file.write(bytes(1 << 16))
 
 
-def _disturb(blow: Blow, proxy: FaultProxy) -> None:
+def _disturb(blow: Blow, proxy: Proxy) -> None:
     match blow:
         case Blow.BUCKET_FAILS:
             proxy.strike(AtRandom(ills=_FAILING, probability=0.5, seed=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from tests.rig.faults.deaths import ROLES
@@ -23,26 +23,17 @@ def _named(roles: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crash:
-    """The `victims` die when the process of this `role` reaches its operation number `at`.
-
-    No victims means that process. `mirrored`: the run works in one directory and is persisted to
-    another.
-    """
+class AtOperation:
+    """Something happens when the process of this `role` reaches its operation number `at`.
+    `mirrored`: the run works in one directory and is persisted to another."""
 
     role: str
     at: int
-    is_torn: bool = False
-    victims: tuple[str, ...] = ()
     mirrored: bool = False
 
     @property
     def kind(self) -> str:
-        return f"SIGKILL of {_named(self.victims or (self.role,))}{self._within}"
-
-    @property
-    def _within(self) -> str:
-        return " within a write" if self.is_torn else ""
+        raise NotImplementedError
 
     def __str__(self) -> str:
         where = "mirrored" if self.mirrored else "local"
@@ -50,44 +41,41 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """The processes of the role `victim` are stopped (SIGSTOP) when the process of this `role`
-    reaches its operation number `at`.
+class Crash(AtOperation):
+    """The `victims` die; no victims means the process itself."""
+
+    is_torn: bool = False
+    victims: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        within = " within a write" if self.is_torn else ""
+        return f"SIGKILL of {_named(self.victims or (self.role,))}{within}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(AtOperation):
+    """The processes of the role `victim` are stopped (SIGSTOP).
 
     Only holdfast may continue them, but for the script, which is suspended for a while.
     """
 
-    role: str
-    at: int
     victim: str
-    mirrored: bool = False
 
     @property
     def kind(self) -> str:
         return f"SIGSTOP of {_named((self.victim,))}"
 
-    def __str__(self) -> str:
-        where = "mirrored" if self.mirrored else "local"
-        return f"{self.kind}, at operation {self.at} of the {self.role} ({where})"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
-    """`what` (one of REMOVABLE) is removed when the process of this `role` reaches its operation
-    number `at`."""
+class Removal(AtOperation):
+    """`what` (one of REMOVABLE) is removed."""
 
-    role: str
-    at: int
     what: str
-    mirrored: bool = False
 
     @property
     def kind(self) -> str:
         return f"{self.what} is removed while the run works in it"
-
-    def __str__(self) -> str:
-        where = "mirrored" if self.mirrored else "local"
-        return f"{self.kind}, at operation {self.at} of the {self.role} ({where})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,11 +248,17 @@ def stops(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> 
     """Endless: each role in turn is stopped, at any operation of any role."""
     while True:
         for victim in chance.sample(ROLES, len(ROLES)):
-            mirrored = chance.choice(list(measured))
-            busy = [role for role, most in measured[mirrored].items() if most]
-            role = chance.choice(busy)
-            at = chance.randint(1, measured[mirrored][role])
-            yield Stop(role=role, at=at, victim=victim, mirrored=mirrored)
+            yield Stop(victim=victim, **_operation(measured, chance))
+
+
+def _operation(
+    measured: Mapping[bool, Mapping[str, int]], chance: random.Random
+) -> dict[str, Any]:
+    """Any operation of any role."""
+    mirrored = chance.choice(list(measured))
+    role = chance.choice([role for role, most in measured[mirrored].items() if most])
+    at = chance.randint(1, measured[mirrored][role])
+    return {"mirrored": mirrored, "role": role, "at": at}
 
 
 # By the pattern of its path below the experiment's folder.
@@ -282,11 +276,7 @@ def removals(
     """Endless: each thing in turn, at any operation of any role."""
     while True:
         for what in chance.sample(list(REMOVABLE), len(REMOVABLE)):
-            mirrored = chance.choice(list(measured))
-            busy = [role for role, most in measured[mirrored].items() if most]
-            role = chance.choice(busy)
-            at = chance.randint(1, measured[mirrored][role])
-            yield Removal(role=role, at=at, what=what, mirrored=mirrored)
+            yield Removal(what=what, **_operation(measured, chance))
 
 
 def _ways(role: str, chance: random.Random) -> list[tuple[bool, tuple[str, ...]]]:

@@ -17,12 +17,12 @@ from tests.rig import ROOT
 from tests.rig.bench import Bench, workbench
 from tests.rig.faults import quick_beats
 from tests.rig.faults.deaths import HOOK
-from tests.rig.faults.fault_proxy import FaultProxy, Moment
 from tests.rig.faults.ground import Ground
 from tests.rig.faults.node_aftermath import Dealt
 from tests.rig.faults.node_mishaps import Fact, NodeMishap, Wave, Workload
 from tests.rig.script import UserScript
 from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Moment, Proxy
 
 EPOCHS: Final = 15
 EPOCHS_OF_POPULATION: Final = 5
@@ -50,7 +50,7 @@ class Scene:
 
     mishap: NodeMishap
     bench: Bench
-    proxy: FaultProxy
+    proxy: Proxy
     way: Bucket
     here: Path
     lease_s: float
@@ -88,7 +88,7 @@ def scene_of(mishap: NodeMishap, made: Ground, folder: Path, script: Path) -> It
     """A run in a new folder. Everything works again at the end."""
     folder.mkdir()
     made.clear()
-    proxy = FaultProxy(made.server.endpoint, host=made.address)
+    proxy = Proxy(made.server.endpoint, host=made.address)
     if mishap.workload is Workload.POPULATION:
         script = script.with_name("population_script.py")
     try:

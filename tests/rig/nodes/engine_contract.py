@@ -16,6 +16,7 @@ from typing import Protocol
 import pytest
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed
+from holdfast.runtime.engines.supplied import Times
 from tests.rig.nodes.engine_host import FakeHost, fake_host
 from tests.rig.workers.processes import PATIENCE_S, wait_for_end
 
@@ -27,11 +28,13 @@ class EngineRig(Protocol):
 
     address: str  # where this machine is reached from its nodes
 
-    def engine(
-        self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S, end_s: float = CLOSE_S
-    ) -> Engine:
+    def engine(self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S) -> Engine:
         """An engine whose second attempts follow soon. `python` is another command for the
         interpreter."""
+
+
+def times_of(answer_s: float) -> Times:
+    return Times(answer_s=answer_s, end_s=CLOSE_S, pause_s=0.05)
 
 
 @asynccontextmanager

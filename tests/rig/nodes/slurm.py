@@ -58,7 +58,7 @@ InactiveLimit=0
 OverTimeLimit=0
 GetEnvTimeout=0
 KillWait={kill_wait}
-MinJobAge={min_job_age}
+MinJobAge=60
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
 StateSaveLocation={root}/state
@@ -135,7 +135,7 @@ def missing() -> str:
 
 
 @contextmanager
-def slurm_cluster(*, min_job_age_s: int = 60) -> Iterator[SlurmCluster]:
+def slurm_cluster() -> Iterator[SlurmCluster]:
     """Start a cluster; at the end, end everything that runs in it.
 
     Raises RuntimeError with the logs if it does not start.
@@ -148,7 +148,7 @@ def slurm_cluster(*, min_job_age_s: int = 60) -> Iterator[SlurmCluster]:
         _sweep()
         tag = f"{os.getpid():x}{secrets.token_hex(1)}"
         network = stack.enter_context(_network(tag))
-        cluster = _configure(root, network, min_job_age_s)
+        cluster = _configure(root, network)
         stack.enter_context(_munge(root))
         stack.callback(_end_all, [f"hfs{tag}{name}" for name in _NODES])
         daemons = {"slurmctld": _in_host("ctl", "slurmctld", "-D", "-i")}
@@ -162,7 +162,7 @@ def slurm_cluster(*, min_job_age_s: int = 60) -> Iterator[SlurmCluster]:
         yield cluster
 
 
-def _configure(root: Path, network: str, min_job_age_s: int) -> SlurmCluster:
+def _configure(root: Path, network: str) -> SlurmCluster:
     for folder in ("log", "state", *(f"spool-{name}" for name in _NODES)):
         (root / folder).mkdir()
     for device in ("gpu0", "gpu1"):
@@ -184,7 +184,6 @@ def _configure(root: Path, network: str, min_job_age_s: int) -> SlurmCluster:
             gateway=f"{network}.1",
             ctl_port=ctl_port,
             node_port=node_port,
-            min_job_age=min_job_age_s,
             kill_wait=KILL_WAIT_S,
             nodes="\n".join(lines),
         )

@@ -16,11 +16,10 @@ from urllib.parse import urlencode
 from holdfast.runtime.engines.slurm.allocation import Allocation, SlurmAllocation, allocation_in
 from holdfast.runtime.engines.slurm.commands import SlurmTerms
 from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
-from holdfast.runtime.engines.supplied import Times
 from tests.rig import ROOT
 from tests.rig.bench import Bench
 from tests.rig.free_tasks import free_tasks
-from tests.rig.nodes.engine_contract import CLOSE_S, kind_of
+from tests.rig.nodes.engine_contract import kind_of, times_of
 from tests.rig.nodes.engine_host import AGENT, fake_host
 from tests.rig.nodes.slurm import SlurmCluster, wait_until
 from tests.rig.workers.processes import PATIENCE_S
@@ -36,13 +35,10 @@ class LoginRig:
         self.address = slurm.address
         self._folder = folder
 
-    def engine(
-        self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S, end_s: float = CLOSE_S
-    ) -> SlurmLogin:
+    def engine(self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S) -> SlurmLogin:
+        made, folder = python or PYTHON, str(self._folder)
         return SlurmLogin(
-            SlurmTerms(
-                nodes=2, python=python or PYTHON, folder=str(self._folder), cpus=1, module=AGENT
-            ),
+            SlurmTerms(nodes=2, python=made, folder=folder, cpus=1, module=AGENT),
             tasks=free_tasks(),
             environ=self.slurm.environ_of_commands(),
             times=SlurmTimes(poll_s=0.1, answer_s=answer_s, pause_s=0.05),
@@ -61,12 +57,7 @@ class AllocationRig:
         self.allocation: Allocation = found
 
     def engine(
-        self,
-        *,
-        python: Sequence[str] = (),
-        answer_s: float = PATIENCE_S,
-        end_s: float = CLOSE_S,
-        **more: Any,
+        self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S, **more: Any
     ) -> SlurmAllocation:
         return SlurmAllocation(
             self.allocation,
@@ -74,7 +65,7 @@ class AllocationRig:
             python=python or PYTHON,
             environ=self.environ,
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
+            times=times_of(answer_s),
             poll_s=0.1,
             **more,
         )
@@ -139,9 +130,9 @@ def jobs_of(bench: Bench, slurm: SlurmCluster, **settings: object) -> Iterator[S
     wait_until(lambda: not slurm.run("squeue", "--noheader"))
 
 
-def occupy(slurm: SlurmCluster, nodes: int = 4) -> None:
-    """These nodes are not free until the job `busy` is cancelled."""
+def occupy(slurm: SlurmCluster) -> None:
+    """Its four nodes are not free until the job `busy` is cancelled."""
     slurm.run(
-        "sbatch", "--job-name=busy", f"--nodes={nodes}", "--exclusive", "--output=/dev/null",
+        "sbatch", "--job-name=busy", "--nodes=4", "--exclusive", "--output=/dev/null",
         "--wrap=sleep 1000",
     )  # fmt: skip

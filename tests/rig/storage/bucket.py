@@ -15,7 +15,6 @@ from holdfast.syncer.errors import NotStored
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store
 from tests.rig import checker
-from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server
 
@@ -33,7 +32,7 @@ class Bucket:
         self,
         server: S3Server,
         prefix: str,
-        proxy: Proxy | FaultProxy | None = None,
+        proxy: Proxy | None = None,
         *,
         options: str = "",
     ) -> None:
@@ -53,12 +52,12 @@ class Bucket:
             "AWS_DEFAULT_REGION": "us-east-1",
         }
 
-    def download(self, target: Path, name: str = "run", *, below: str = "") -> Path:
+    def download(self, target: Path, name: str = "run") -> Path:
         """The objects of the experiment `name` as files for the checker, including incomplete
         ones."""
 
         async def fetch(store: Store) -> None:
-            for entry in await store.list(f"{name}{below}", leftovers=True):
+            for entry in await store.list(name, leftovers=True):
                 path = target / entry.key
                 path.parent.mkdir(parents=True, exist_ok=True)
                 await store.get(entry.key, path)

@@ -12,13 +12,13 @@ import pytest
 
 from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient, agent_options
 from holdfast.runtime.engines.engine import EngineFailed, Invitation
-from holdfast.runtime.engines.supplied import Times
 from tests.rig.nodes.engine_contract import (
     CLOSE_S,
     EngineContract,
     EngineRig,
     contract_marks,
     running,
+    times_of,
 )
 from tests.rig.nodes.engine_host import AGENT, fake_host
 from tests.rig.workers.processes import PATIENCE_S, Lifeline
@@ -36,11 +36,10 @@ class ClientRig:
         *,
         python: Sequence[str] = (),
         answer_s: float = PATIENCE_S,
-        end_s: float = CLOSE_S,
         entry: str = "tests.rig.nodes.fake_cluster:serve",
         **options: object,
     ) -> ClientEngine:
-        times = Times(answer_s=answer_s, end_s=end_s, pause_s=0.05)
+        times = times_of(answer_s)
         agent = agent_options(python, AGENT, {"CUDA_VISIBLE_DEVICES": "7"}, times)
         client = ClusterClient(
             kind="fake",

@@ -9,16 +9,15 @@ import pytest
 
 from holdfast.runtime.engines.command_engine import LocalEngine
 from holdfast.runtime.engines.engine import Engine
-from holdfast.runtime.engines.supplied import Times
 from tests.rig import ROOT
 from tests.rig.nodes.engine_contract import (
-    CLOSE_S,
     EngineContract,
     EngineRig,
     contract_marks,
     kind_of,
     refusal,
     running,
+    times_of,
 )
 from tests.rig.nodes.engine_host import AGENT
 from tests.rig.workers.processes import PATIENCE_S, no_process_is_left
@@ -33,14 +32,12 @@ class LocalRig:
         self._over_pipe = over_pipe
         self._more = more
 
-    def engine(
-        self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S, end_s: float = CLOSE_S
-    ) -> Engine:
+    def engine(self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S) -> Engine:
         return LocalEngine(
             over_pipe=self._over_pipe,
             python=python,
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
+            times=times_of(answer_s),
             **self._more,  # type: ignore[arg-type]
         )
 

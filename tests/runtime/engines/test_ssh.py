@@ -13,9 +13,8 @@ import pytest
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed
 from holdfast.runtime.engines.ssh import SSHEngine, parsed, remote_command
-from holdfast.runtime.engines.supplied import Times
 from tests.rig import ROOT
-from tests.rig.nodes.engine_contract import CLOSE_S, EngineContract, refusal, running
+from tests.rig.nodes.engine_contract import EngineContract, refusal, running, times_of
 from tests.rig.nodes.engine_host import AGENT, fake_host
 from tests.rig.nodes.machines import Machines
 from tests.rig.workers.processes import PATIENCE_S, wait_for_end
@@ -37,7 +36,6 @@ class SSHRig:
         *,
         python: Sequence[str] = (),
         answer_s: float = PATIENCE_S,
-        end_s: float = CLOSE_S,
         hosts: Sequence[str] = (),
         ssh: Sequence[str] = (),
     ) -> Engine:
@@ -46,7 +44,7 @@ class SSHRig:
             python=python or PYTHON,
             ssh=[*self.machines.ssh, *ssh],
             module=AGENT,
-            times=Times(answer_s=answer_s, end_s=end_s, pause_s=0.05),
+            times=times_of(answer_s),
         )
 
 

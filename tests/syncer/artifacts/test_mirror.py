@@ -27,9 +27,9 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Claim, ClaimLost
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.storage.answers import rows
 from tests.rig.storage.bucket import Bucket
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server
 from tests.rig.storage.stores import Fault, FaultyStore, MemoryStore, Place
 
@@ -533,9 +533,9 @@ async def test_so_many_are_under_way_at_once_and_how_far_it_is_is_reported(
 @pytest.fixture
 def through_a_proxy(
     moto: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[FaultProxy, Store]]:
+) -> Iterator[tuple[Proxy, Store]]:
     """A folder of a real bucket, and the log of every request to it."""
-    proxy = FaultProxy(moto.endpoint)
+    proxy = Proxy(moto.endpoint)
     bucket = Bucket(moto, tmp_path.name, proxy)
     for name, value in bucket.environ.items():
         monkeypatch.setenv(name, value)
@@ -545,7 +545,7 @@ def through_a_proxy(
 
 @pytest.mark.server
 async def test_names_that_a_file_system_allows_go_to_a_bucket_and_come_back(
-    through_a_proxy: tuple[FaultProxy, Store], tmp_path: Path
+    through_a_proxy: tuple[Proxy, Store], tmp_path: Path
 ) -> None:
     _, store = through_a_proxy
     names = ["with space", "ünï/🙂", "-rf", "a\\b", "%2F?#&+", ".hidden/x", "x" * 250]

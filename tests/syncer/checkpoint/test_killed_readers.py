@@ -16,7 +16,7 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.download import cache_folder, remove_unread
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
-from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server
 from tests.syncer.checkpoint.remote import NAMES, left
 from tests.syncer.checkpoint.remote import checkpoint as checkpoint
@@ -67,7 +67,7 @@ print(os.listdir(download.cache_folder()))
 def test_ten_processes_at_once_download_once_and_a_killed_one_leaves_nothing(
     moto: S3Server, folder: Path
 ) -> None:
-    proxy = FaultProxy(moto.endpoint)
+    proxy = Proxy(moto.endpoint)
     uri = moto.uri("bucket/crowd").replace(
         moto.endpoint.replace("http://", ""), proxy.endpoint.replace("http://", "")
     )

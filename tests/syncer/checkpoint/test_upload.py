@@ -23,8 +23,9 @@ from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.syncer.stores.s3.upload import Multipart
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.faults.fault_proxy import FaultProxy, Ill
+from tests.rig.faults.ills import Ill
 from tests.rig.storage.answers import commit_of, rows
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server, open_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
@@ -58,7 +59,7 @@ class Experiment:
     def __init__(self, root: Path, moto: S3Server) -> None:
         self.root = root
         self.prefix = f"uploads/{next(_number)}"
-        self.proxy = FaultProxy(moto.endpoint)
+        self.proxy = Proxy(moto.endpoint)
         self.options = Location.resolve(moto.uri("bucket"), None, {}).base.options
         uri = moto.uri(f"bucket/{self.prefix}").replace(moto.endpoint, self.proxy.endpoint)
         self.place = Place(Location.resolve(uri, None, {}))

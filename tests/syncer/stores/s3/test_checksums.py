@@ -19,8 +19,8 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.answers import Receipt
 from holdfast.syncer.stores.s3.upload import Checksums, body_of, composite
 from holdfast.syncer.stores.store import Store
-from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Aim, Ill, Some
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server, has_seaweed, open_client, seaweed_server
 from tests.syncer.conftest import ScriptedS3
 
@@ -210,7 +210,7 @@ async def test_a_bit_that_flips_on_the_way_is_noticed_and_the_part_is_sent_again
     server_name: str, big: Path, request: pytest.FixtureRequest
 ) -> None:
     server: S3Server = request.getfixturevalue(server_name)
-    proxy = FaultProxy(server.endpoint, Some(ill=Ill.CORRUPTED, at=2, aim=Aim.PART))
+    proxy = Proxy(server.endpoint, Some(ill=Ill.CORRUPTED, at=2, aim=Aim.PART))
     store = through(proxy, server, "flipped")
     try:
         await store.put("claim", b"the first put of each run")
@@ -232,7 +232,7 @@ async def came_back(store: Store, source: Path) -> bool:
     return filecmp.cmp(source, copy, shallow=False)
 
 
-def through(proxy: FaultProxy, server: S3Server, prefix: str) -> Store:
+def through(proxy: Proxy, server: S3Server, prefix: str) -> Store:
     uri = server.uri(f"bucket/{prefix}").replace(server.endpoint, proxy.endpoint)
     return Location.resolve(uri, None, {}).open_store()
 
@@ -246,7 +246,7 @@ async def test_an_upload_that_another_process_began_sends_only_what_is_missing(
     server: S3Server = request.getfixturevalue(server_name)
     prefix = f"begun-{began.replace(' ', '-')}"
     await begin(server, f"{prefix}/big", first_part(big), began == "with checksums")
-    proxy = FaultProxy(server.endpoint)
+    proxy = Proxy(server.endpoint)
     store = through(proxy, server, prefix)
     try:
         assert await store.unfinished() == ["big"]

@@ -21,8 +21,8 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import http, ranges
 from holdfast.syncer.stores.s3.ranges import ObjectReplaced
 from holdfast.syncer.stores.store import ObjectInfo, Store
-from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Some
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server
 from tests.syncer.conftest import ScriptedS3
 
@@ -359,7 +359,7 @@ async def test_of_a_real_server_only_what_broke_off_comes_again(
     monkeypatch.setattr(ranges, "RANGE_BYTES", 256 << 10)
     server: S3Server = request.getfixturevalue(server_name)
     content = os.urandom((1 << 20) + 17)
-    proxy = FaultProxy(server.endpoint, Some(ill=Ill.TRUNCATED, at=3, times=2))
+    proxy = Proxy(server.endpoint, Some(ill=Ill.TRUNCATED, at=3, times=2))
     uri = server.uri("bucket/ranges").replace(server.endpoint, proxy.endpoint)
     store = Location.resolve(uri, None, {}).open_store()
     try:

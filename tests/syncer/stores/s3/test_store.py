@@ -23,8 +23,8 @@ from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.upload import Buffers, Multipart, part_bytes
 from holdfast.syncer.stores.store import ObjectInfo, Store
-from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Some
+from tests.rig.storage.proxy import Proxy
 from tests.rig.storage.s3_server import S3Server
 from tests.syncer.conftest import ScriptedS3
 
@@ -451,7 +451,7 @@ async def test_an_answer_that_does_not_come_in_time_is_asked_for_again(moto: S3S
         return Location.resolve(f"{uri}&access_key=a&secret_key=b", None, {})
 
     plan = Some(ill=Ill.SILENCE_AFTER, at=1, times=3)
-    proxy = FaultProxy(moto.endpoint, plan)
+    proxy = Proxy(moto.endpoint, plan)
     store = place("0.3").open_store()
     try:
         with pytest.raises(StorageUnavailable, match=r"no answer within 0\.3 s"):
