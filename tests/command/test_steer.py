@@ -170,6 +170,7 @@ def test_the_run_stops_without_a_question_because_a_restore_resumes_it(
         ("resume run 0 --extend --num-samples 9", "--extend is for a restore of the whole"),
         ("resume run 0 --trainable train:train", "--trainable is for a restore of the whole"),
         ("resume run --stop loss=1 0", "--stop is for a restore of the whole"),
+        ("resume run 0 --max-concurrent-trials 0", "--max-concurrent-trials is for a restore"),
         ("add run --trials 0", "--trials must be at least 1"),
         ("add run --config {", "--config is not JSON: "),
         ("add run --config wrong.json", '--config wrong.json must be an object, as in \'{"lr"'),

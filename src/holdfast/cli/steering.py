@@ -94,7 +94,8 @@ def _order(given: argparse.Namespace, experiment: ExperimentView) -> Order:
 
 def _check_no_restore(given: argparse.Namespace) -> None:
     for name in _OF_A_RESTORE:
-        if getattr(given, name) not in (None, False, []):
+        value = getattr(given, name)
+        if value or (value == 0 and value is not False):
             option = f"--{name.replace('_', '-')}"
             raise InvalidConfig(
                 f"{option} is for a restore of the whole experiment, and TRIAL for a live run: "
