@@ -408,12 +408,17 @@ class Controller:
         if record is None and not is_backlog:
             self.pool.reply(trial_id, attempt, verdict)
             return
-        answer = partial(self.pool.reply, trial_id, attempt, verdict)
+
+        def answer(problem: str) -> None:
+            if problem:
+                self.pool.refuse(trial_id, problem)
+            else:
+                self.pool.reply(trial_id, attempt, verdict)
+
         if record is None:
             self._uploads().hold(answer)
         else:
-            refuse = partial(self.pool.refuse, trial_id)
-            self._uploads().hold_until_kept(trial_id, record.index, answer, refuse)
+            self._uploads().hold_until_kept(trial_id, record.index, answer)
 
     def lose(self, trial_id: str, index: int, reason: str) -> None:
         """Drop a reported checkpoint that is gone or broken: from now on no record names it."""

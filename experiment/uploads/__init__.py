@@ -1,7 +1,8 @@
 """Runs in the controller: sends the uploaders their orders and handles their answers.
 
 The uploaders, which hash and send the files, are `holdfast.syncer.uploader`. Start reading at
-`uploads.py`, which sends each order to the uploader here or to that of a node. `publishing.py`
-decides when the journal is published in storage, `waiting.py` has what waits for an answer, and
-`nodes.py` what lies on nodes.
+`checkpoint_table.py`, a pure table of what may become of a checkpoint. `uploads.py` performs that:
+it sends each order to the uploader here or to that of a node, and handles the answers.
+`waiting.py` has what a trial asks before it starts, `publishing.py` decides when the journal is
+published in storage, and `nodes.py` knows the nodes and which files of trials lie there.
 """

@@ -1,17 +1,16 @@
-"""The nodes of a run: whether they see the storage, and what of the trials lies on them."""
+"""The nodes of a run: whether they see the storage, and which files of trials lie on them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import field
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import Level
-from holdfast.experiment.uploads.waiting import StorageQuestions
+from holdfast.experiment.uploads.waiting import GONE, StorageQuestions
 from holdfast.late import Timer
 from holdfast.names import listed
 from holdfast.runtime.wire import Message
@@ -20,7 +19,6 @@ from holdfast.schema import to_row
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.uploader.messages import (
     Close,
-    Discard,
     Order,
     Release,
     Seen,
@@ -58,17 +56,118 @@ class NodeTransport(Protocol):
         """Send an order to the uploader of a node. One for a node that is gone is ignored."""
 
 
+class _Files(Enum):
+    """The known state of a trial's files, but for its checkpoints."""
+
+    CHANGING = auto()
+    ENDED = auto()  # nothing changes them any more, and the uploader was ordered to send them
+    RELEASED = auto()  # the same, and the uploader was ordered to remove them after that
+    IN_STORAGE = auto()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Here:
+    """A trial that has run on the node."""
+
+    trial_id: str
+    files: _Files = _Files.CHANGING
+
+    @property
+    def is_under_way(self) -> bool:
+        """True until the uploader has said that storage has the files of the trial, which has
+        ended."""
+        return self.files in (_Files.ENDED, _Files.RELEASED)
+
+
+class NodeTrials:
+    """The trials that have run on a node, by their folders, and which of their files are not in
+    storage yet. Orders the node's uploader to send these.
+
+    It sends them once more when a trial has ended, so that a node that is lost later takes nothing
+    with it.
+    """
+
+    def __init__(self, send: Callable[[Order], None]) -> None:
+        """`send` sends the uploader an order."""
+        self._send = send
+        self._here: dict[str, _Here] = {}
+
+    def note(self, folder: str, trial_id: str) -> None:
+        """The trial in this folder runs here."""
+        self._here[folder] = _Here(trial_id=trial_id)
+
+    def handed_over(self, folder: str) -> None:
+        """The trial goes to another node, and its files are in storage."""
+        if folder in self._here:
+            self._here[folder].files = _Files.IN_STORAGE
+
+    def send_files(self, folders: Collection[str] | None, *, artifacts: bool) -> None:
+        """Send the changed files of the trials in these folders; None for all."""
+        wanted = [
+            name
+            for name, one in self._here.items()
+            if one.files is not _Files.RELEASED and (folders is None or name in folders)
+        ]
+        if wanted:
+            self._send(SendFiles(folders=wanted, artifacts=artifacts))
+
+    def ended(self, folder: str) -> None:
+        """The trial in this folder has ended: send its files, with an answer."""
+        one = self._here.get(folder)
+        if one is not None and one.files is _Files.CHANGING:
+            one.files = _Files.ENDED
+            self._send(SendEnded(folder=folder))
+
+    def repeat(self) -> None:
+        """Repeat the orders without an answer, to an uploader that has replaced one that died."""
+        for folder, one in self._here.items():
+            if one.is_under_way:
+                self._send(SendEnded(folder=folder))
+            if one.files is _Files.RELEASED:
+                self._send(Release(folder=folder))
+
+    def sent(self, folder: str) -> None:
+        """The files of a trial that has ended are in storage."""
+        one = self._here.get(folder)
+        if one is not None and one.files is _Files.RELEASED:
+            del self._here[folder]
+        elif one is not None and one.files is _Files.ENDED:
+            one.files = _Files.IN_STORAGE
+
+    def release(self, is_over: Callable[[str], bool]) -> list[str]:
+        """Let the node remove the trials that are over, by their ids, once their files are in
+        storage: the disk of a node is small, and storage has everything. Returns these ids."""
+        released = []
+        for folder, one in list(self._here.items()):
+            if one.files is _Files.RELEASED or not is_over(one.trial_id):
+                continue
+            released.append(one.trial_id)
+            self.ended(folder)
+            self._send(Release(folder=folder))
+            if one.files is _Files.IN_STORAGE:
+                del self._here[folder]
+            else:
+                one.files = _Files.RELEASED
+        return released
+
+    def unsent(self, *, all_have_ended: bool) -> list[str]:
+        """The ids of trials that have ended and of which storage may lack files."""
+        return [
+            one.trial_id
+            for one in self._here.values()
+            if one.is_under_way or (all_have_ended and one.files is _Files.CHANGING)
+        ]
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Node:
     """A node that is there. `sees` is done once it is known whether it sees the storage: with why
-    it does not, or ""."""
+    it does not, or "". `has_closed` is None until it is ordered to close."""
 
     sees: asyncio.Future[str]
     timer: Timer
     trials: NodeTrials
-    # The checkpoints that lie here, each with whether it is whole.
-    copies: dict[str, bool] = field(default_factory=dict)
-    closing: asyncio.Future[None] | None = None
+    has_closed: bool | None = None
 
     def decide(self, problem: str) -> None:
         self.timer.cancel()
@@ -88,11 +187,11 @@ class UploadNodes:
         self._where = where
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[str, _Node] = {}
-        # The nodes on which the trials that have not ended have run, by the folder.
-        self._homes: dict[str, set[str]] = {}
         self._told: set[str] = set()
         self._warning: asyncio.TimerHandle | None = None
         self._close_order: Close | None = None
+        # Done once no node is closing any more.
+        self._all_closed: asyncio.Future[None] = self._loop.create_future()
         # What is not in storage: the node that has it, and a line. "" for a node that is lost.
         self._unsaved: list[tuple[str, str]] = []
         # Where nodes keep it.
@@ -107,13 +206,18 @@ class UploadNodes:
         """True if trials run on nodes."""
         return self._transport is not None
 
-    def names(self) -> list[str]:
-        return list(self._nodes)
-
     def send(self, node: str, order: Order) -> None:
         """Send an order, if the node is there."""
         if self._transport is not None and node in self._nodes:
             self._transport.order(node, to_row(order))
+
+    def repeat(self, node: str) -> None:
+        """Repeat the orders about trials' files, and the last one, to an uploader that has
+        replaced one that died."""
+        if (known := self._nodes.get(node)) is not None:
+            known.trials.repeat()
+            if known.has_closed is not None and self._close_order is not None:
+                self.send(node, self._close_order)
 
     # -- coming and going -------------------------------------------------------------------------
 
@@ -131,15 +235,15 @@ class UploadNodes:
         gone = self._nodes.pop(node, None)
         if gone is None:
             return
-        gone.decide("the node is gone")
-        if gone.closing is None:
+        gone.decide(GONE)
+        if gone.has_closed is None:
             # A trial that has not ended runs again elsewhere.
             if ended := gone.trials.unsent(all_have_ended=False):
                 self._host.warn(_lost_with(node, ended), "loss")
-        elif not gone.closing.done():
+        elif not gone.has_closed:
             if unsent := gone.trials.unsent(all_have_ended=True):
                 self._unsaved.append(("", _lost_with(node, unsent)))
-            gone.closing.set_result(None)
+            self._note_closed()
         self._warn_of_blind_soon()
 
     # -- who sees the storage -----------------------------------------------------------------
@@ -204,97 +308,61 @@ class UploadNodes:
                 f"storage or a shared file system to keep checkpoints"
             )
 
-    # -- what lies on nodes -----------------------------------------------------------------------
+    # -- the files of trials ----------------------------------------------------------------------
 
-    def note_copy(self, node: str, folder: str, *, is_whole: bool = True) -> None:
-        """A checkpoint lies on the node, or a share of it."""
-        if node in self._nodes:
-            self._nodes[node].copies[folder] = is_whole
-
-    def has_copy(self, node: str, folder: str) -> bool:
-        """True if the whole checkpoint lies on the node."""
-        return node in self._nodes and self._nodes[node].copies.get(folder, False)
-
-    def trials_on(self, node: str) -> NodeTrials | None:
-        """The trials that have run on the node; None if it is gone."""
-        return self._nodes[node].trials if node in self._nodes else None
-
-    def note_trial(self, node: str, folder: str, trial_id: str) -> None:
-        """The trial in this folder runs on the node."""
-        if node in self._nodes:
-            self._nodes[node].trials.note(folder, trial_id)
-            self._homes.setdefault(folder, set()).add(node)
+    def trials_on(self, node: str) -> NodeTrials:
+        """The trials that have run on the node; none if it is gone."""
+        known = self._nodes.get(node)
+        return NodeTrials(lambda order: None) if known is None else known.trials
 
     def trial_ended(self, folder: str) -> None:
         """The trial in this folder has ended for good."""
-        for node in self._homes.pop(folder, ()):
-            if self.sees_storage(node):
-                self._nodes[node].trials.ended(folder)
-
-    def release(self, is_over: Callable[[str, str], bool], *, only: Collection[str]) -> None:
-        """Let these nodes remove the trials that are over, by folder and id, once their files are
-        in storage: the disk of a node is small, and storage has everything."""
-        for node in only:
-            if self.sees_storage(node):
-                known = self._nodes[node]
-                for folder in known.trials.release(is_over):
-                    known.copies = {n: w for n, w in known.copies.items() if not _is_in(n, folder)}
-
-    def discard(self, trial_id: str, folder: str) -> list[str]:
-        """Remove a checkpoint from the nodes where it lies. Returns these nodes, each of which
-        answers."""
-        holders = [node for node, known in self._nodes.items() if folder in known.copies]
-        for node in holders:
-            del self._nodes[node].copies[folder]
-            self.send(node, Discard(trial=trial_id, folders=[folder]))
-        return holders
+        for trials in self._seeing():
+            trials.ended(folder)
 
     def send_files(
         self, folders: Collection[str] | None, *, artifacts: bool, only: str = ""
     ) -> None:
         """Let each node, or `only` this one, upload the files of its trials: of those in these
         folders (None: all)."""
-        for node, known in self._nodes.items():
-            if only in ("", node) and self.sees_storage(node):
-                known.trials.send_files(folders, artifacts=artifacts)
+        for trials in self._seeing(only):
+            trials.send_files(folders, artifacts=artifacts)
+
+    def _seeing(self, only: str = "") -> list[NodeTrials]:
+        """The trials on the nodes that see the storage."""
+        names = [only] if only else list(self._nodes)
+        return [self._nodes[node].trials for node in names if self.sees_storage(node)]
 
     # -- the end ------------------------------------------------------------------------------
 
     def close(self, order: Close) -> asyncio.Future[None]:
         """Let each uploader finish its orders. Done when each has answered, or is gone."""
-        over: asyncio.Future[None] = self._loop.create_future()
         self._close_order = order
         self.warn_of_blind()
-        for node, known in list(self._nodes.items()):
-            if known.closing is None:
-                known.closing = self._loop.create_future()
-                known.closing.add_done_callback(lambda _: self._end(over))
+        for node, known in self._nodes.items():
+            if known.has_closed is None:
+                known.has_closed = False
                 self.send(node, order)
-        self._end(over)
-        return over
+        self._note_closed()
+        return self._all_closed
 
-    def _end(self, over: asyncio.Future[None]) -> None:
-        waits = [known.closing for known in self._nodes.values() if known.closing is not None]
-        if all(closing.done() for closing in waits) and not over.done():
-            over.set_result(None)
-
-    def close_again(self, node: str) -> None:
-        """Repeat the order to close to an uploader that has replaced one that died."""
-        known = self._nodes.get(node)
-        if known is not None and known.closing is not None and self._close_order is not None:
-            self.send(node, self._close_order)
+    def _note_closed(self) -> None:
+        is_closing = any(known.has_closed is False for known in self._nodes.values())
+        if not is_closing and not self._all_closed.done():
+            self._all_closed.set_result(None)
 
     def closed(self, node: str, lines: Iterable[str]) -> None:
         """The uploader of a node has finished; `lines` say what is not in storage."""
         known = self._nodes.get(node)
-        if known is not None and known.closing is not None and not known.closing.done():
+        if known is not None and known.has_closed is False:
             self._unsaved += [(node, line) for line in lines]
-            known.closing.set_result(None)
+            known.has_closed = True
+            self._note_closed()
 
     def kept(self, node: str, place: str) -> None:
         """The agent has ended, and keeps in this folder what its uploader could not upload."""
         self._kept[node] = place
-        if node in self._nodes and self._nodes[node].closing is None:
+        if node in self._nodes and self._nodes[node].has_closed is None:
             self._host.warn(
                 f"node {node} has ended with files that are not in storage. They are kept there "
                 f"in {place}",
@@ -304,9 +372,7 @@ class UploadNodes:
     def unsaved(self) -> list[str]:
         """After `close` and the end of the agents: what nodes could not bring to storage, and
         where it is kept."""
-        late = [
-            n for n, known in self._nodes.items() if known.closing and not known.closing.done()
-        ]
+        late = [n for n, known in self._nodes.items() if known.has_closed is False]
         told = [(node, f"the uploader of node {node} had not finished in time") for node in late]
         return [self.with_place(node, line) for node, line in [*self._unsaved, *told]]
 
@@ -330,104 +396,3 @@ def _with_reasons(nodes: Iterable[str], reasons: Mapping[str, str]) -> str:
     for node in nodes:
         named.setdefault(reasons[node], []).append(node)
     return "; ".join(f"{', '.join(names)} ({why})" for why, names in named.items())
-
-
-def _is_in(checkpoint: str, trial_folder: str) -> bool:
-    return checkpoint.startswith(f"{trial_folder}/")
-
-
-class _Files(Enum):
-    """The known state of a trial's files, but for its checkpoints."""
-
-    CHANGING = auto()
-    ENDED = auto()  # nothing changes them any more, and the uploader was ordered to send them
-    IN_STORAGE = auto()
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Here:
-    """A trial that has run on the node. `is_released`: its folder is removed once it is sent."""
-
-    trial_id: str
-    files: _Files = _Files.CHANGING
-    is_released: bool = False
-
-
-class NodeTrials:
-    """The trials that have run on a node, and which of their files are not in storage yet.
-
-    Orders the node's uploader to send the files, by their folders.
-
-    It sends them once more when a trial has ended, so that a node that is lost later takes nothing
-    with it.
-    """
-
-    def __init__(self, send: Callable[[Order], None]) -> None:
-        """`send` sends the uploader an order."""
-        self._send = send
-        self._here: dict[str, _Here] = {}
-
-    def note(self, folder: str, trial_id: str) -> None:
-        """The trial in this folder runs here."""
-        self._here[folder] = _Here(trial_id=trial_id)
-
-    def handed_over(self, folder: str) -> None:
-        """The trial goes to another node, and its files are in storage."""
-        if folder in self._here:
-            self._here[folder].files = _Files.IN_STORAGE
-
-    def send_files(self, folders: Collection[str] | None, *, artifacts: bool) -> None:
-        """Send the changed files of the trials in these folders; None for all."""
-        wanted = [
-            name
-            for name, one in self._here.items()
-            if not one.is_released and (folders is None or name in folders)
-        ]
-        if wanted:
-            self._send(SendFiles(folders=wanted, artifacts=artifacts))
-
-    def ended(self, folder: str) -> None:
-        """The trial in this folder has ended: send its files, with an answer."""
-        one = self._here.get(folder)
-        if one is not None and one.files is _Files.CHANGING:
-            one.files = _Files.ENDED
-            self._send(SendEnded(folder=folder))
-
-    def repeat(self) -> None:
-        """Repeat the orders without an answer, to an uploader that has replaced one that died."""
-        for folder, one in self._here.items():
-            if one.files is _Files.ENDED:
-                self._send(SendEnded(folder=folder))
-
-    def sent(self, folder: str) -> None:
-        """The files of a trial that has ended are in storage."""
-        one = self._here.get(folder)
-        if one is not None and one.files is _Files.ENDED:
-            one.files = _Files.IN_STORAGE
-            if one.is_released:
-                del self._here[folder]
-
-    def release(self, is_over: Callable[[str, str], bool]) -> list[str]:
-        """Let the node remove the trials that are over, by folder and id, once their files are in
-        storage. Returns their folders."""
-        released = [
-            folder
-            for folder, one in self._here.items()
-            if not one.is_released and is_over(folder, one.trial_id)
-        ]
-        for folder in released:
-            self.ended(folder)
-            self._send(Release(folder=folder))
-            if self._here[folder].files is _Files.IN_STORAGE:
-                del self._here[folder]
-            else:
-                self._here[folder].is_released = True
-        return released
-
-    def unsent(self, *, all_have_ended: bool) -> list[str]:
-        """The ids of trials that have ended and of which storage may lack files."""
-        return [
-            one.trial_id
-            for one in self._here.values()
-            if one.files is _Files.ENDED or (all_have_ended and one.files is _Files.CHANGING)
-        ]

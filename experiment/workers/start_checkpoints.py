@@ -200,8 +200,8 @@ class OnNodes:
             return True
         if record is None:
             return False
-        folder = f"{trial.spec.dirname}/{record.dirname}"
-        return not all(known.has_copy(node, folder) for node in self._nodes)
+        has_copy = partial(self._uploads.has_copy, trial.spec, record.index)
+        return not all(map(has_copy, self._nodes))
 
     async def settled(self) -> None:
         """Wait until it is known which of them see the storage."""
@@ -227,7 +227,7 @@ class OnNodes:
     ) -> str:
         uploads, questions = self._uploads, self._uploads.questions
         folder, problem = f"{spec.dirname}/{record.dirname}", ""
-        if uploads.nodes.has_copy(node, folder):
+        if uploads.has_copy(spec, record.index, node):
             if is_doubted:
                 problem = await questions.check(spec, record, node)
             if not problem:
@@ -239,7 +239,7 @@ class OnNodes:
         if refusal := uploads.nodes.refusal(node):
             raise StorageRefused("fetch", folder, refusal)
         if not (problem := await questions.fetch(spec, record, node)):
-            uploads.nodes.note_copy(node, folder)
+            uploads.note_copy(spec, record.index, node)
         return problem
 
     async def fetch(self, trial: Trial, found: CheckpointRecord) -> str:
@@ -255,7 +255,7 @@ class OnNodes:
 
         async def copy(node: str) -> Staged:
             files, size = await uploads.questions.copy(original, target, node)
-            uploads.nodes.note_copy(node, target)
+            uploads.note_copy(clone.spec, index, node)
             return Staged(files=files, bytes=size)
 
         copies: dict[str, Staged] = await _each(self._nodes, copy)
@@ -278,7 +278,7 @@ class OnNodes:
         self._homes.nodes[trial.trial_id] = self._nodes
         self._homes.unvisited.discard(trial.trial_id)
         for node in self._nodes:
-            uploads.nodes.note_trial(node, spec.dirname, spec.trial_id)
+            uploads.nodes.trials_on(node).note(spec.dirname, spec.trial_id)
         self._release()
 
     def _release(self) -> None:

@@ -117,17 +117,25 @@ class Commit:
     time_total_s: Seconds
     stays_here: bool = False
 
+    @property
+    def whole(self) -> Commit:
+        """The order for all of the checkpoint, as of the orders for a part of its commit."""
+        return self
+
+    @property
+    def progress(self) -> TrialProgress:
+        """How far the trial had come."""
+        return TrialProgress(
+            trial_id=self.trial, iteration=self.iteration, time_total_s=self.time_total_s
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookFor:
     """Find out whether storage has the checkpoint of a lost node."""
 
     name: Literal["look_for"] = "look_for"
-    trial: str
-    index: Count
-    folder: str
-    iteration: Count
-    time_total_s: Seconds
+    whole: Commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +144,7 @@ class UploadShare:
     uploads."""
 
     name: Literal["upload_share"] = "upload_share"
-    trial: str
-    index: Count
-    folder: str
+    whole: Commit
     left_out: Sequence[str]
 
 
@@ -147,20 +153,9 @@ class Complete:
     """Write the manifest of a checkpoint whose shares are all in storage."""
 
     name: Literal["complete"] = "complete"
-    trial: str
-    index: Count
-    folder: str
-    iteration: Count
-    time_total_s: Seconds
+    whole: Commit
     files: Facts
     empty_folders: Sequence[str]
-
-
-def progress_of(order: Commit | LookFor | Complete) -> TrialProgress:
-    """How far the trial of a checkpoint had come."""
-    return TrialProgress(
-        trial_id=order.trial, iteration=order.iteration, time_total_s=order.time_total_s
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -325,14 +325,15 @@ class UploaderProcess:
                 assert_never(order)
 
     def _order_checkpoint(self, order: OfCheckpoint) -> None:
+        whole = order.whole
         if isinstance(order, Commit):
             self._uncommitted[order.folder] = order
         self._lanes.start(
-            order.trial,
-            order.folder,
+            whole.trial,
+            whole.folder,
             partial(self._perform, order),
             on_failure=lambda why: NotCommitted(
-                name="uncommitted", trial=order.trial, index=order.index, why=why
+                name="uncommitted", trial=whole.trial, index=whole.index, why=why
             ),
         )
 

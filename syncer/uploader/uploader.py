@@ -48,13 +48,11 @@ from holdfast.syncer.uploader.messages import (
     LookFor,
     NotCommitted,
     Notice,
-    OfCheckpoint,
     Progress,
     Published,
     Shared,
     Sign,
     UploadShare,
-    progress_of,
 )
 from holdfast.syncer.uploader.publication import Publication
 
@@ -219,7 +217,7 @@ class Uploader:
             problem = await self._absence(order.folder)
             self._report(order, problem and f"{directory} is gone, and {problem}")
             return
-        seal = partial(self._seal, directory, progress_of(order))
+        seal = partial(self._seal, directory, order.progress)
         written = await self._read_once(order, seal)
         if written is None:
             return
@@ -238,9 +236,7 @@ class Uploader:
         )
         await self._retry.until_done(f"upload {folder}", upload.perform)
 
-    async def _read_once(
-        self, order: OfCheckpoint, seal: Callable[[], Manifest]
-    ) -> Manifest | None:
+    async def _read_once(self, order: Commit, seal: Callable[[], Manifest]) -> Manifest | None:
         """The result of `seal`, which forces a checkpoint to the disk. Reports it if its bytes are
         lost."""
         try:
@@ -261,27 +257,20 @@ class Uploader:
         shows this by the trial's progress, whose time no other attempt has. Other files do not
         count: they may be of another attempt, or a part of it.
         """
-        directory, progress = self._settings.root / order.folder, progress_of(order)
-        if not (problem := await self._absence(order.folder)):
-            self._report(order)
-        elif await threads.call(lambda: _is_sealed_at(directory, progress)):
-            await self.commit(
-                Commit(
-                    trial=order.trial,
-                    index=order.index,
-                    folder=order.folder,
-                    iteration=order.iteration,
-                    time_total_s=order.time_total_s,
-                )
-            )
+        whole = replace(order.whole, stays_here=False)
+        directory = self._settings.root / whole.folder
+        if not (problem := await self._absence(whole.folder)):
+            self._report(whole)
+        elif await threads.call(lambda: _is_sealed_at(directory, whole.progress)):
+            await self.commit(whole)
         else:
-            self._report(order, f"the node that had it is lost, and {problem}")
+            self._report(whole, f"the node that had it is lost, and {problem}")
 
-    def _report(self, order: OfCheckpoint, lost: str = "") -> None:
+    def _report(self, whole: Commit, lost: str = "") -> None:
         if lost:
-            self._send(NotCommitted(name="lost", trial=order.trial, index=order.index, why=lost))
+            self._send(NotCommitted(name="lost", trial=whole.trial, index=whole.index, why=lost))
         else:
-            self._send(Committed(trial=order.trial, index=order.index))
+            self._send(Committed(trial=whole.trial, index=whole.index))
 
     async def upload_share(self, order: UploadShare) -> None:
         """Upload this node's share of a checkpoint of ranks on several nodes, and report its
@@ -289,19 +278,19 @@ class Uploader:
 
         No manifest is written here: on this node, the checkpoint is not whole.
         """
-        directory = self._settings.root / order.folder
+        whole, directory = order.whole, self._settings.root / order.whole.folder
         if not directory.exists():
-            self._report(order, f"{directory} is gone")
+            self._report(whole, f"{directory} is gone")
             return
-        hashed = await self._read_once(order, lambda: self._hashed(directory))
+        hashed = await self._read_once(whole, lambda: self._hashed(directory))
         if hashed is None:
             return
         files = {name: fact for name, fact in hashed.files.items() if name not in order.left_out}
-        await self._upload(ShareUpload, order.folder, replace(hashed, files=files))
+        await self._upload(ShareUpload, whole.folder, replace(hashed, files=files))
         self._send(
             Shared(
-                trial=order.trial,
-                index=order.index,
+                trial=whole.trial,
+                index=whole.index,
                 files=files,
                 empty_folders=hashed.empty_folders,
             )
@@ -309,28 +298,28 @@ class Uploader:
 
     async def complete(self, order: Complete) -> None:
         """Write the manifest of a checkpoint whose shares nodes have uploaded, and report that."""
-        claims = self._claims
+        claims, folder = self._claims, order.whole.folder
         assert claims is not None
-        whole = Manifest(
+        made = Manifest(
             files=order.files,
             empty_folders=tuple(order.empty_folders),
-            progress=progress_of(order),
+            progress=order.whole.progress,
         )
         try:
             await self._retry.until_done(
-                f"complete {order.folder}", lambda: complete(claims, order.folder, whole)
+                f"complete {folder}", lambda: complete(claims, folder, made)
             )
         except NotStored as error:
-            self._report(order, str(error))
+            self._report(order.whole, str(error))
         else:
-            self._report(order)
+            self._report(order.whole)
 
     async def seal(self, order: Commit) -> None:
         """Give a checkpoint that will not be uploaded its manifest, so that it can be used if the
         user copies it. Raises StorageError or OSError."""
         directory = self._settings.root / order.folder
         if directory.is_dir() and not (directory / MANIFEST_NAME).exists():
-            await threads.call(partial(self._seal, directory, progress_of(order)))
+            await threads.call(partial(self._seal, directory, order.progress))
 
     async def _absence(self, folder: str) -> str:
         """Why the checkpoint is not complete in storage; "" if it is."""

@@ -104,7 +104,6 @@ async def test_a_tracker_process_that_is_not_started_again_is_a_loss(
 @pytest.mark.parametrize(
     ("message", "level", "said"),
     [
-        (["uncommitted", "t0", 3, "no space"], "loss", "checkpoint 3 of trial t0 is not kept"),
         (["failed", "artifacts of t0", "denied"], "loss", "storage gave up on artifacts of t0"),
         (["trouble", "it does not answer"], "warning", "storage: it does not answer"),
         (["stuck", "checkpoint_000000", "denied"], "warning", "superseded"),

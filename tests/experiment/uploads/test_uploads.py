@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal_writer import JournalWriter
+from holdfast.experiment.uploads.checkpoint_table import BACKLOG
 from holdfast.experiment.uploads.uploads import Uploads
-from holdfast.experiment.uploads.waiting import BACKLOG
 from holdfast.runtime.service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal import journal as journals
@@ -26,6 +26,14 @@ from holdfast.trial.trial import CheckpointRecord, CheckpointUploadMode, Trial, 
 from tests.rig.free_tasks import free_tasks
 
 pytestmark = pytest.mark.anyio
+
+
+RECORD = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
+
+
+def spec_of(number: int) -> TrialSpec:
+    folder = f"folder-{number}"
+    return TrialSpec(trial_id=f"t{number}", index=number, name="", dirname=folder, config={})
 
 
 class FakeKeeper:
@@ -72,6 +80,7 @@ class Desk:
         self.journal_writer = journal_writer or FakeLedger()
         self.events: list[Event] = []
         self.lost: list[tuple[str, int, str]] = []
+        self.warned: list[tuple[str, str]] = []
         self.uploads = Uploads(
             cast(RestartingService, self.uploader),
             cast(JournalWriter, self.journal_writer),
@@ -85,7 +94,7 @@ class Desk:
         self.events.append(event)
 
     def warn(self, text: str, level: str = "warning") -> None:
-        """No user reads it."""
+        self.warned.append((level, text))
 
     def lose(self, trial_id: str, index: int, reason: str) -> None:
         self.lost.append((trial_id, index, reason))
@@ -94,25 +103,17 @@ class Desk:
         """No other incarnation is there."""
 
     def commit(self, number: int) -> None:
-        spec = TrialSpec(
-            trial_id=f"t{number}", index=number, name="", dirname=f"folder-{number}", config={}
-        )
-        record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
-        self.uploads.commit(spec, record)
+        self.uploads.commit(spec_of(number), RECORD)
 
     def sent(self, order: str) -> list[Any]:
         return [message[1] for message in self.uploader.sent if message[0] == order]
 
     def supersede(self, number: int, how: str) -> None:
         """As the controller does it: in a run, or when another incarnation starts."""
-        spec = TrialSpec(
-            trial_id=f"t{number}", index=number, name="", dirname=f"folder-{number}", config={}
-        )
-        record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
         if how == "discard":
-            self.uploads.discard(spec, record)
+            self.uploads.discard(spec_of(number), RECORD)
         else:
-            self.uploads.discard_superseded(Trial(spec=spec, next_checkpoint=2), {1})
+            self.uploads.discard_superseded(Trial(spec=spec_of(number), next_checkpoint=2), {1})
 
     @property
     def publications(self) -> int:
@@ -196,6 +197,7 @@ async def test_records_are_published_soon_after_commits_and_once_for_all(clock: 
 async def test_a_commit_does_not_put_off_a_publication_that_is_due(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=5)
     await clock.pass_s(4)
+    desk.commit(0)
     desk.uploads.on_answer(["committed", "t0", 0])
     await clock.pass_s(1)
     assert desk.publications == 1
@@ -281,6 +283,7 @@ async def test_an_end_that_was_asked_for_takes_no_longer_than_was_said(clock: Cl
 @timed
 async def test_what_is_local_is_not_published(clock: Clock) -> None:
     desk = Desk(is_remote=False, sync_period_s=5)
+    desk.commit(0)
     desk.uploads.on_answer(["committed", "t0", 0])
     await clock.pass_s(600)
     assert desk.publications == 0
@@ -328,11 +331,11 @@ async def test_two_who_want_the_same_checkpoint_are_both_answered() -> None:
 
 
 async def test_everybody_whom_back_pressure_held_is_answered() -> None:
-    desk, answered = Desk(), []
+    desk, answered = Desk(), list[str]()
     for number in range(3 * BACKLOG):
         desk.commit(number)
         if desk.uploads.has_backlog:
-            desk.uploads.hold(lambda number=number: answered.append(number))  # type: ignore[misc]
+            desk.uploads.hold(answered.append)
     held = 2 * BACKLOG + 1
     assert answered == []
     for number in range(3 * BACKLOG):
@@ -384,6 +387,14 @@ async def test_a_checkpoint_that_is_nowhere_is_waited_for_no_more() -> None:
     await desk.uploads.drain(3600)
 
 
+async def test_a_checkpoint_that_storage_does_not_keep_is_a_loss() -> None:
+    desk = Desk(is_remote=True)
+    desk.commit(0)
+    desk.uploads.on_answer(["uncommitted", "t0", 0, "no space"])
+    text = "checkpoint 0 of trial t0 is not kept in storage: no space. The local copy stays"
+    assert desk.warned == [("loss", text)]
+
+
 async def test_what_lies_in_its_storage_already_has_no_age_there() -> None:
     here, elsewhere = Desk(), Desk(is_remote=True)
     for desk in (here, elsewhere):
@@ -416,7 +427,7 @@ async def test_a_checkpoint_that_stays_here_is_sealed_and_not_uploaded() -> None
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        (["committed", "t0", 0], "kept"),
+        (["committed", "t0", 0], ""),
         (["uncommitted", "t0", 0, "no room"], "on this machine and not in storage: no room"),
         (["lost", "t0", 0, "it is gone"], "it is gone"),
     ],
@@ -428,7 +439,7 @@ async def test_who_waits_for_storage_hears_of_its_own_checkpoint_alone(
     heard: list[str] = []
     for number in (0, 1):
         desk.commit(number)
-        desk.uploads.hold_until_kept(f"t{number}", 0, lambda: heard.append("kept"), heard.append)
+        desk.uploads.hold_until_kept(f"t{number}", 0, heard.append)
     desk.uploads.on_answer(message)
     assert len(heard) == 1
     assert told in heard[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Self, cast
 
 import pytest
@@ -18,11 +18,14 @@ from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import CheckpointRecord, TrialSpec
 from tests.experiment.uploads.test_uploads import FakeKeeper, FakeLedger
+from tests.rig.storage.answers import commit_of
 
 pytestmark = pytest.mark.anyio
 
 FOLDER = "folder/checkpoint_000000"
 SPEC = TrialSpec(trial_id="t0", index=0, name="", dirname="folder", config={})
+# The order to commit all of it, inside another one.
+WHOLE = asdict(commit_of("t0", 0, FOLDER, time_total_s=0.0))
 
 
 def record(node: str) -> CheckpointRecord:
@@ -136,11 +139,11 @@ async def test_the_owner_looks_for_what_a_lost_node_was_about_to_commit() -> Non
     desk = await Desk.of("a")
     desk.uploads.commit(SPEC, record("a"))
     desk.uploads.node_left("a")
-    assert desk.owner.sent == [["look_for", "t0", 0, FOLDER, 1, 0.0]]
+    assert desk.owner.sent == [["look_for", WHOLE]]
     desk.uploads.on_answer(["committed", "t0", 0], "a")  # a late frame
     assert desk.events == []
     desk.uploads.resend_state()
-    assert desk.owner.sent[1] == ["look_for", "t0", 0, FOLDER, 1, 0.0]
+    assert desk.owner.sent[1] == ["look_for", WHOLE]
     desk.uploads.on_answer(["lost", "t0", 0, "it has no manifest"])
     assert desk.lost == [("t0", 0, "it has no manifest")]
 
@@ -164,14 +167,14 @@ async def test_what_a_cut_off_node_uploads_after_it_was_removed_is_removed_at_th
 async def test_a_checkpoint_on_a_node_of_an_earlier_run_is_looked_for_in_storage() -> None:
     desk = await Desk.of("a")
     desk.uploads.commit(SPEC, record("z"))
-    assert desk.owner.sent == [["look_for", "t0", 0, FOLDER, 1, 0.0]]
+    assert desk.owner.sent == [["look_for", WHOLE]]
 
 
 async def test_what_a_node_has_is_removed_from_storage_after_it_was_removed_there() -> None:
     """The node may be about to upload it."""
     desk = await Desk.of("a", "b")
     desk.uploads.commit(SPEC, record("a"))
-    desk.uploads.nodes.note_copy("b", FOLDER)
+    desk.uploads.note_copy(SPEC, 0, "b")
     desk.uploads.discard(SPEC, record("a"))
     assert desk.sent["a"][-1] == desk.sent["b"][-1] == ["discard", "t0", [FOLDER]]
     desk.uploads.on_answer(["discarded", "t0", [FOLDER]], "a")
@@ -229,7 +232,7 @@ async def test_a_checkpoint_from_a_node_that_does_not_see_the_storage_is_not_ord
     await desk.join("b", "it is not there")
     refused: list[str] = []
     desk.uploads.commit(SPEC, record("b"))
-    desk.uploads.hold_until_kept("t0", 0, lambda: None, refused.append)
+    desk.uploads.hold_until_kept("t0", 0, refused.append)
     await asyncio.sleep(0)
     assert "node b cannot store checkpoints" in refused[0]
     assert desk.sent == {}
@@ -251,7 +254,7 @@ async def test_only_the_owner_says_that_another_run_owns_the_storage() -> None:
 
 async def test_the_files_of_trials_are_sent_by_their_nodes() -> None:
     desk = await Desk.of("a", "b")
-    desk.uploads.nodes.note_trial("a", "folder", "t0")
+    desk.uploads.nodes.trials_on("a").note("folder", "t0")
     desk.uploads.publish()
     assert desk.sent == {
         "a": [["send_files", ["folder"], True], ["send_files", ["folder"], False]]
@@ -260,7 +263,7 @@ async def test_the_files_of_trials_are_sent_by_their_nodes() -> None:
 
 async def test_the_node_of_a_trial_that_has_ended_sends_its_files_at_once() -> None:
     desk = await Desk.of("a", "b")
-    desk.uploads.nodes.note_trial("a", "folder", "t0")
+    desk.uploads.nodes.trials_on("a").note("folder", "t0")
     for _ in range(2):
         desk.uploads.nodes.trial_ended("folder")
     assert desk.sent == {"a": [["send_ended", "folder"]]}
@@ -276,10 +279,10 @@ async def test_the_node_of_a_trial_that_has_ended_sends_its_files_at_once() -> N
 async def test_a_lost_node_that_had_not_sent_the_files_of_ended_trials_is_a_loss() -> None:
     desk = await Desk.of("a", "b")
     for number in range(12):
-        desk.uploads.nodes.note_trial("a", f"folder{number}", f"t{number}")
+        desk.uploads.nodes.trials_on("a").note(f"folder{number}", f"t{number}")
         desk.uploads.nodes.trial_ended(f"folder{number}")
-    desk.uploads.nodes.note_trial("a", "begun", "runs again elsewhere")
-    desk.uploads.nodes.note_trial("b", "begun too", "runs again elsewhere")
+    desk.uploads.nodes.trials_on("a").note("begun", "runs again elsewhere")
+    desk.uploads.nodes.trials_on("b").note("begun too", "runs again elsewhere")
     desk.uploads.on_answer(["sent_ended", "folder1"], "a")
     desk.uploads.node_left("a")
     desk.uploads.node_left("b")
@@ -291,7 +294,7 @@ async def test_a_lost_node_that_had_not_sent_the_files_of_ended_trials_is_a_loss
 
 async def test_a_node_that_has_sent_everything_may_be_lost_at_the_end() -> None:
     desk = await Desk.of("a", "b")
-    desk.uploads.nodes.note_trial("a", "folder", "t0")
+    desk.uploads.nodes.trials_on("a").note("folder", "t0")
     desk.uploads.nodes.trial_ended("folder")
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
@@ -306,29 +309,30 @@ async def test_a_node_that_has_sent_everything_may_be_lost_at_the_end() -> None:
 async def test_a_released_trial_is_missed_until_its_files_are_in_storage() -> None:
     desk = await Desk.of("a")
     trials = desk.uploads.nodes.trials_on("a")
-    assert trials is not None
     for number in range(3):
         trials.note(f"folder{number}", f"t{number}")
     trials.ended("folder0")
     trials.sent("folder0")
-    assert trials.release(lambda _, trial_id: trial_id != "t2") == ["folder0", "folder1"]
+    assert trials.release(lambda trial_id: trial_id != "t2") == ["t0", "t1"]
     assert desk.sent["a"] == [
         ["send_ended", "folder0"],
         ["release", "folder0"],
         ["send_ended", "folder1"],
         ["release", "folder1"],
     ]
+    desk.uploads.on_answer(["replaced"], "a")
+    assert desk.sent["a"][4:] == [["send_ended", "folder1"], ["release", "folder1"]]
     trials.send_files(None, artifacts=True)
     assert desk.sent["a"][-1] == ["send_files", ["folder2"], True]
     assert trials.unsent(all_have_ended=True) == ["t1", "t2"]
     trials.sent("folder1")
     assert trials.unsent(all_have_ended=True) == ["t2"]
-    assert trials.release(lambda *_: True) == ["folder2"]
+    assert trials.release(lambda trial_id: True) == ["t2"]
 
 
 async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
     desk = await Desk.of("a", "b", "c", "d")
-    desk.uploads.nodes.note_trial("c", "folder", "t0")
+    desk.uploads.nodes.trials_on("c").note("folder", "t0")
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
     assert all(desk.sent[node][-1] == ["close", 60.0, False] for node in "abc")
@@ -408,7 +412,7 @@ async def test_a_node_without_a_share_adds_nothing_to_a_checkpoint() -> None:
     desk = await Desk.of("a", "b", "c")
     desk.uploads.note_shares("t0", 0, {"a": [], "b": ["x"]})
     desk.uploads.commit(SPEC, record("a"))
-    assert desk.sent["b"] == [["upload_share", "t0", 0, FOLDER, ["x"]]]
+    assert desk.sent["b"] == [["upload_share", WHOLE, ["x"]]]
     fact = [1, "0" * 64]
     desk.uploads.on_answer(["shared", "t0", 0, {"evil": fact}, []], "c")
     desk.uploads.on_answer(["committed", "t0", 0], "a")
@@ -417,7 +421,7 @@ async def test_a_node_without_a_share_adds_nothing_to_a_checkpoint() -> None:
     assert (desk.owner.sent, desk.events) == ([], [])
     desk.uploads.on_answer(["shared", "t0", 0, {"d/y": fact}, []], "b")
     files = {"x": fact, "d/y": fact}
-    assert desk.owner.sent == [["complete", "t0", 0, FOLDER, 1, 0.0, files, ["empty"]]]
+    assert desk.owner.sent == [["complete", WHOLE, files, ["empty"]]]
     desk.uploads.on_answer(["committed", "t0", 0])
     assert desk.events == [Committed(trial_id="t0", index=0)]
 

@@ -316,12 +316,13 @@ async def test_shares_that_are_repeated_leave_the_whole_alone(tmp_path: Path) ->
         run.uploads.commit(TRIAL.spec, record("a", files=2))
         await run.uploads.committed(TRIAL.spec, record("a"))
         await run.nodes["a"].answer("shared")
-        run.nodes["a"].order("upload_share", "t0", 0, FOLDER, [])
+        share = run.nodes["a"].ordered[-1]
+        run.nodes["a"].order(*share)
         await run.nodes["a"].answer("shared")
         assert (tmp_path / "owner" / FOLDER / ".holdfast.json").exists()
         # The next attempt saves another one in its place.
         run.trees.write("a", f"{FOLDER}/rank-0", "again")
-        run.nodes["a"].order("upload_share", "t0", 0, FOLDER, [])
+        run.nodes["a"].order(*share)
         await run.nodes["a"].answer("shared")
         assert not (tmp_path / "owner" / FOLDER / ".holdfast.json").exists()
         assert run.trees.read("owner", f"{FOLDER}/rank-0") == "again"
@@ -338,7 +339,6 @@ async def test_a_node_sends_the_files_of_a_trial_that_has_ended(tmp_path: Path) 
         assert run.trees.memory.objects["trial/stdout"] == b"output"
         assert run.trees.memory.objects["trial/picture"] == b"artifact"
         trials = run.uploads.nodes.trials_on("a")
-        assert trials is not None
         assert trials.unsent(all_have_ended=True) == []
 
 

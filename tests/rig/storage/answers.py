@@ -25,4 +25,4 @@ def commit_of(
 
 def look_for(trial: str, index: int, folder: str) -> LookFor:
     """The order to look for a checkpoint of the first iteration."""
-    return LookFor(trial=trial, index=index, folder=folder, iteration=1, time_total_s=0.5)
+    return LookFor(whole=commit_of(trial, index, folder))
