@@ -16,6 +16,7 @@ from pyarrow.fs import FileSelector
 
 from holdfast import train, tune
 from holdfast.cli import main
+from holdfast.experiment.control import uploader
 from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.trial.errors import InvalidMetrics
 from tests.rig.faults.ills import Ill, Request, Well
@@ -51,6 +52,37 @@ def test_the_uploader_leaves_the_cores_to_the_trials(
 
     (result,) = fit(train)
     assert seen == [result.metrics["nice"] + 5]
+
+
+@pytest.mark.parametrize(
+    ("mode", "order"),
+    [
+        (tune.CheckpointUploadMode.ASYNC, ["answered", "opened"]),
+        (tune.CheckpointUploadMode.SYNC, ["opened", "answered"]),
+    ],
+)
+def test_the_first_checkpoint_starts_the_uploader_after_the_answer_unless_that_waits_for_it(
+    fit: Any, monkeypatch: pytest.MonkeyPatch, mode: tune.CheckpointUploadMode, order: list[str]
+) -> None:
+    happened: list[str] = []
+    reply, open_uploads = WorkerPool.reply, uploader.open_uploads
+
+    def note_reply(self: WorkerPool, *args: Any) -> None:
+        happened.append("answered")
+        reply(self, *args)
+
+    def note_opening(*args: Any, **named: Any) -> Any:
+        happened.append("opened")
+        return open_uploads(*args, **named)
+
+    monkeypatch.setattr(WorkerPool, "reply", note_reply)
+    monkeypatch.setattr(uploader, "open_uploads", note_opening)
+
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"epoch": 0}, checkpoint=saved(0), checkpoint_upload_mode=mode)
+
+    fit(train)
+    assert happened == order
 
 
 MANIFEST = ".holdfast.json"

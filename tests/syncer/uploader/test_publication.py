@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from holdfast.experiment.records.opened import fetch_journal
+from holdfast.experiment.records.opened import fetch_journal, refresh_journal
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal.journal import Journal, Position, read
@@ -120,6 +120,23 @@ async def test_a_segment_that_is_complete_becomes_one_object(tmp_path: Path) -> 
     for key in whole:
         assert memory.objects[key] == (run.root / key).read_bytes()
     assert await records_in(memory, tmp_path / "there") == [*range(run.records)]
+
+
+async def test_a_reader_that_follows_keeps_only_what_the_newest_head_names(
+    run: Run, tmp_path: Path
+) -> None:
+    """Stretches are merged meanwhile: an older one would be read in place of the longer one."""
+    memory = MemoryStore()
+    uploader = await run.uploader(memory)
+    folder, known = tmp_path / "there", dict[str, tuple[int, int | None]]()
+    folder.mkdir()
+    for _ in range(20):
+        await uploader.publish(run.grow(), 0)
+        await uploader.remove([])
+        assert await refresh_journal(memory, folder, known)
+        named = stretches_of(parse_head(memory.objects["head.json"]))
+        assert sorted(path.name for path in folder.iterdir()) == sorted(s.name for s in named)
+        assert [int(payload[:6]) for payload, _ in read(folder)] == [*range(run.records)]
 
 
 async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_before(
