@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,8 +15,9 @@ from holdfast.experiment.progress.wording import cause, short_of_room, user_fram
 from holdfast.experiment.records.journal import wall_time
 from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.results.overview import node_list
-from holdfast.results.page.entries import Entries, json_value, number, shortened
+from holdfast.results.page.entries import Entries, json_value, shortened
 from holdfast.results.page.history import failures_of
+from holdfast.results.recorded_space import read_domain
 from holdfast.results.result_grid import front_of
 from holdfast.runtime.launcher import short_cause
 from holdfast.scheduler.machine import Machine
@@ -27,6 +26,7 @@ from holdfast.text.trials import unread_text
 from holdfast.text.values import counted
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import usage_of_all
+from holdfast.trial.space import Categorical, Float, Integer
 from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import key_name
 
@@ -36,10 +36,6 @@ _MOST_NOTICES: Final = 50
 _HOUR_S: Final = 3600.0
 _LONGEST_SPACE: Final = 10_000
 _LONGEST_KIND: Final = 40
-_NORMAL: Final = "randn"  # its numbers are a mean and a deviation
-_RANGE = re.compile(
-    r"(?P<kind>\w+)\((?P<low>[-+.\deE]+|-?inf), (?P<high>[-+.\deE]+|-?inf)(?:, .*)?\)"
-)
 
 
 def total_of(machine: Machine) -> int | None:
@@ -259,37 +255,23 @@ def space_of(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _parameter(part: Mapping[str, Any]) -> dict[str, Any]:
     text = str(part["text"])
-    name = key_name(tuple(part["path"]))
-    kind, low, high = text.partition("(")[0][:_LONGEST_KIND], None, None
-    if kind != _NORMAL and (found := _RANGE.fullmatch(text[:_LONGEST_SPACE])):
-        low, high = _bound(found["low"]), _bound(found["high"])
+    kind = text.partition("(")[0][:_LONGEST_KIND]
+    domain = read_domain(text) if len(text) <= _LONGEST_SPACE else None
+    bounds = domain if isinstance(domain, (Float, Integer)) else None
     return {
-        "name": name,
+        "name": key_name(tuple(part["path"])),
         "kind": kind,
         "text": shortened(text, 1_000),
-        "low": low,
-        "high": high,
+        "low": None if bounds is None else bounds.lower,
+        "high": None if bounds is None else bounds.upper,
         "log": "log" in kind,
-        "choices": _choices(text) if kind in ("choice", "grid_search") else [],
+        "choices": _choices(domain) if isinstance(domain, Categorical) else [],
     }
 
 
-def _bound(text: str) -> float | str | None:
-    try:
-        return number(float(text))
-    except ValueError:
-        return None
-
-
-def _choices(text: str) -> list[Any]:
+def _choices(domain: Categorical) -> list[Any]:
     """The values of `choice([16, 32])`, if all are numbers, texts, True, False or None."""
-    inside = text.partition("(")[2].rpartition(")")[0]
-    try:
-        if len(inside) > _LONGEST_SPACE:
-            return []
-        values = ast.literal_eval(inside)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return []
     simple = (int, float, str, bool, type(None))
-    is_simple = isinstance(values, list) and all(type(value) in simple for value in values)
+    values = domain.categories
+    is_simple = all(type(value) in simple for value in values)
     return [json_value(value) for value in values[:_SHOWN_IDS]] if is_simple else []

@@ -8,18 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import tune
 from holdfast.results.drawing import points, scale_of
 from holdfast.results.importance import by_rank
-from holdfast.results.optuna_study import (
-    Categories,
-    Numbers,
-    RecordedSpace,
-    distributions,
-)
 from holdfast.results.tables import arrow_table
-from holdfast.scheduler.events import ExperimentSpec
-from holdfast.trial.search_space.description import describe
 
 
 def test_a_wide_range_above_zero_is_logarithmic_and_says_powers_of_ten() -> None:
@@ -68,39 +59,6 @@ def test_rank_importance_sees_numbers_words_and_nothing_where_nothing_is() -> No
     assert found["noise"] < 0.02
     assert found["same"] == 0
     assert by_rank({"id": [str(n) for n in range(200)]}, loss) == {"id": 0}  # explains all
-
-
-SPACE = {
-    "lr": tune.loguniform(1e-4, 0.1),
-    "drop": tune.quniform(0.05, 0.5, 0.1),
-    "layers": tune.lograndint(1, 9),
-    "odd": tune.choice([1, "x", (2, 3)]),
-    "noise": tune.randn(0, 1),
-    "grid": tune.grid_search([True, None]),
-    "inner": tune.choice([{"a": 1}, {"b": "t"}]),
-}
-
-
-def test_domains_are_read_back_from_the_records_without_the_users_code() -> None:
-    spec = ExperimentSpec(
-        experiment_id="e", run="r", trainable="t", seed=0, space=tuple(describe(SPACE))
-    )
-    configs: list[dict[str, Any]] = [
-        {"lr": 0.01, "drop": 0.3, "layers": 8, "odd": "x", "noise": -1.5, "grid": None},
-        {"lr": 0.02, "drop": 0.1, "layers": 1, "odd": 1, "noise": 2.0, "grid": True},
-    ]
-    names = [*configs[0], "inner/b"]
-    declared = RecordedSpace(spec, []).declared
-    found = distributions(declared, names, [*configs, {"inner/b": "t"}])
-    assert found.unknown == ("noise", "inner/b")
-    assert found.known == {
-        "lr": Numbers(low=1e-4, high=0.1, is_log=True),
-        "drop": Numbers(low=0.1, high=0.5, step=0.1),
-        "layers": Numbers(low=1, high=8, is_whole=True, is_log=True),
-        "odd": Categories(values=(1, "x", "(2, 3)")),
-        "noise": Numbers(low=-1.5, high=2.0),
-        "grid": Categories(values=(True, None)),
-    }
 
 
 def test_an_arrow_table_takes_whatever_is_reported() -> None:

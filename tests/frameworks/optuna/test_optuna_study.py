@@ -24,8 +24,10 @@ from optuna.trial import TrialState
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.results import optuna_study
+from holdfast.results import optuna_study, optuna_tables
+from holdfast.results.optuna_space import RecordedSpace, distributions
 from holdfast.results.result_grid import ExperimentAnalysis, ResultGrid
+from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
@@ -208,7 +210,7 @@ def test_the_tables_have_the_rows_that_optuna_itself_inserts(
     run.finish(reported(run))
     reported(run, 0.3)
     run.ends()
-    monkeypatch.setattr(optuna_study, "_BATCH", 20)  # not all trials in one transaction
+    monkeypatch.setattr(optuna_tables, "_BATCH", 20)  # not all trials in one transaction
     grid(tmp_path / "run").to_optuna(f"sqlite:///{tmp_path}/ours.db")
     monkeypatch.setattr(optuna_study, "_SCHEMA", "another")
     grid(tmp_path / "run").to_optuna(f"sqlite:///{tmp_path}/optunas.db")
@@ -268,6 +270,40 @@ def test_what_does_not_fit_the_study_or_cannot_be_opened_is_refused(
     for wrong in ("foo", f"sqlite:///{tmp_path}/nowhere/trials.db"):
         with pytest.raises(InvalidConfig, match=f"{wrong} cannot be opened: .*sqlite:///"):
             grid(tmp_path / "run").to_optuna(wrong)
+
+
+DOMAINS = {
+    "lr": tune.loguniform(1e-4, 0.1),
+    "drop": tune.quniform(0.05, 0.5, 0.1),
+    "layers": tune.lograndint(1, 9),
+    "odd": tune.choice([1, "x", (2, 3)]),
+    "noise": tune.randn(0, 1),
+    "grid": tune.grid_search([True, None]),
+    "inner": tune.choice([{"a": 1}, {"b": "t"}]),
+}
+
+
+def test_domains_are_read_back_from_the_records_without_the_users_code() -> None:
+    spec = ExperimentSpec(
+        experiment_id="e", run="r", trainable="t", seed=0, space=tuple(describe(DOMAINS))
+    )
+    configs: list[dict[str, Any]] = [
+        {"lr": 0.01, "drop": 0.3, "layers": 8, "odd": "x", "noise": -1.5, "grid": None},
+        {"lr": 0.02, "drop": 0.1, "layers": 1, "odd": 1, "noise": 2.0, "grid": True},
+    ]
+    names = [*configs[0], "inner/b"]
+    declared = RecordedSpace(spec, []).declared
+    found = distributions(declared, names, [*configs, {"inner/b": "t"}])
+    kinds = optuna.distributions
+    assert found.unknown == ("noise", "inner/b")
+    assert found.known == {
+        "lr": kinds.FloatDistribution(1e-4, 0.1, log=True),
+        "drop": kinds.FloatDistribution(0.1, 0.5, step=0.1),
+        "layers": kinds.IntDistribution(1, 8, log=True),
+        "odd": kinds.CategoricalDistribution((1, "x", "(2, 3)")),
+        "noise": kinds.FloatDistribution(-1.5, 2.0),
+        "grid": kinds.CategoricalDistribution((True, None)),
+    }
 
 
 MODELS = {
