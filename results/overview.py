@@ -18,6 +18,7 @@ from holdfast.results.logs import log_names, place_of
 from holdfast.results.ranking import AUTOMATIC, params_of, varied_names
 from holdfast.results.result import Result
 from holdfast.results.result_grid import front_of
+from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import FormerNode, Node
 from holdfast.scheduler.placement import Placement
 from holdfast.text.trials import stop_reason, stop_sentence
@@ -160,38 +161,6 @@ def _held(name: str, placement: Placement) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """The facts about an experiment without its trials; docs/command.md describes the fields."""
-
-    name: str
-    path: str
-    standing: Standing
-    holder: str
-    heard_at: float | None
-    trainable: str
-    metric: str | None
-    mode: str | None
-    goals: Mapping[str, str]
-    pareto_front: tuple[str, ...]
-    began_at: float
-    updated_at: float
-    active_s: float
-    run: int | None
-    restores: int
-    ending: str
-    tags: Mapping[str, str]
-    best: Mapping[str, Any] | None
-    usage: Usage | None
-    notices: tuple[str, ...]
-    storage: str
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON values."""
-        plain = asdict(self)
-        return {**plain, **plain.pop("standing")}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFailure:
     """A trial's last error, and on which `node` and host; `final` is false if the trial is
     retried."""
@@ -220,47 +189,59 @@ class FailureCause:
     trials: int
 
 
-def overview(experiment: ExperimentView, *, now: float) -> Overview:
-    """Reads only the records, and the time of the last publication to storage."""
+def ending_of(machine: Machine) -> str:
+    """Why the run ended, in the words of who ended it; "" for one that has not."""
+    return "" if machine.ending is None else machine.ending.message or machine.ending.reason
+
+
+def usage_of(machine: Machine) -> Usage | None:
+    """What all trials have used; None if it is not known."""
+    return usage_of_all([usage for trial in machine.trials.values() for usage in trial.usages])
+
+
+def facts_as_json(experiment: ExperimentView, standing: Standing) -> dict[str, Any]:
+    """The facts about an experiment without its trials, as JSON values; docs/command.md describes
+    them. Reads only the records."""
     machine, spec = experiment.machine, experiment.machine.spec
-    best = leader(machine.trials.values(), spec.metric, spec.mode)
-    standing = experiment.standing(now)
-    return Overview(
-        name=experiment.name,
-        path=experiment.shown,
-        standing=standing,
-        holder=experiment.holder,
-        heard_at=experiment.heard_at,
-        trainable=spec.trainable,
-        metric=spec.metric,
-        mode=spec.mode,
-        goals=spec.goals,
-        pareto_front=front_of(experiment),
-        began_at=experiment.began_at,
-        updated_at=machine.now,
-        active_s=machine.active_s,
-        run=experiment.run,
-        restores=machine.epoch - 1,
-        ending=machine.ending.message or machine.ending.reason if machine.ending else "",
-        tags=spec.options.get("tags", {}),
-        best=None if best is None else trial_as_json(experiment, best, is_live=standing.is_live),
-        usage=usage_of_all([usage for trial in machine.trials.values() for usage in trial.usages]),
-        notices=experiment.notices,
-        storage=experiment.storage,
-    )
+    usage = usage_of(machine)
+    return {
+        "name": experiment.name,
+        "path": experiment.shown,
+        "holder": experiment.holder,
+        "heard_at": experiment.heard_at,
+        "trainable": spec.trainable,
+        "metric": spec.metric,
+        "mode": spec.mode,
+        "goals": dict(spec.goals),
+        "pareto_front": list(front_of(experiment)),
+        "began_at": experiment.began_at,
+        "updated_at": machine.now,
+        "active_s": machine.active_s,
+        "run": experiment.run,
+        "restores": machine.epoch - 1,
+        "ending": ending_of(machine),
+        "tags": spec.options.get("tags", {}),
+        "usage": None if usage is None else asdict(usage),
+        "notices": list(experiment.notices),
+        "storage": experiment.storage,
+        "scheduler": spec.scheduler,
+        **asdict(standing),
+    }
 
 
 def experiment_as_json(experiment: ExperimentView, *, now: float) -> dict[str, Any]:
-    """The overview, the names of the varied parameters, and every trial, as JSON values."""
-    trials = list(experiment.machine.trials.values())
-    is_live = experiment.condition(now) is Condition.LIVE
+    """The facts, the names of the varied parameters, and every trial, as JSON values."""
+    machine, spec = experiment.machine, experiment.machine.spec
+    trials, standing = list(machine.trials.values()), experiment.standing(now)
+    plain = [trial_as_json(experiment, trial, is_live=standing.is_live) for trial in trials]
+    best = leader(trials, spec.metric, spec.mode)
     return {
-        **overview(experiment, now=now).plain(),
-        "scheduler": experiment.machine.spec.scheduler,
+        **facts_as_json(experiment, standing),
+        "best": None if best is None else plain[trials.index(best)],
         "rungs": [asdict(rung) for rung in rung_counts(trials)],
         "takeovers": [asdict(takeover) for takeover in takeover_facts(trials)],
-        "varied": varied_names(experiment.machine.spec, trials),
-        "trials": [trial_as_json(experiment, trial, is_live=is_live) for trial in trials],
+        "varied": varied_names(spec, trials),
+        "trials": plain,
     }
 
 

@@ -24,7 +24,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal import read_events
 from holdfast.experiment.records.view import ExperimentView
 from holdfast.results.doctor.verify import Depth, verify
-from holdfast.results.overview import failure_causes, overview
+from holdfast.results.overview import facts_as_json, failure_causes
 from holdfast.results.reading import find, find_target
 from holdfast.runtime.fleet.facts import detect_total
 from holdfast.schema import UnreadableRecord
@@ -40,7 +40,7 @@ _CAUSES: Final = 5
 _VARIABLES: Final = ("HOLDFAST_", "RAY_", "TUNE_", "SLURM_", "OMP_", "PYTHON")
 _OF_OVERVIEW: Final = (
     *("state", "active_s", "run", "restores", "ending", "counts", "stop_reasons"),
-    *("not_created", "notices"),
+    *("not_created", "notices", "scheduler"),
 )
 
 
@@ -72,10 +72,9 @@ def _machine(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _experiment(found: ExperimentView, now: float) -> dict[str, Any]:
-    facts, spec = overview(found, now=now).plain(), found.machine.spec
+    facts, spec = facts_as_json(found, found.standing(now)), found.machine.spec
     return {
         **{name: facts[name] for name in _OF_OVERVIEW},
-        "scheduler": spec.scheduler,
         "storage": found.storage.partition("://")[0],
         "options": sorted(spec.options),
         "failures": [

@@ -13,19 +13,17 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.wording import cause, short_of_room, user_frame
 from holdfast.experiment.records.journal import wall_time
-from holdfast.experiment.records.view import Condition, ExperimentView
-from holdfast.results.overview import node_list
+from holdfast.experiment.records.view import ExperimentView, Standing
+from holdfast.results.overview import ending_of, facts_as_json, node_list
 from holdfast.results.page.entries import Entries, json_value, shortened
 from holdfast.results.page.history import failures_of
 from holdfast.results.recorded_space import read_domain
-from holdfast.results.result_grid import front_of
 from holdfast.runtime.launcher import short_cause
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placing import search_text
 from holdfast.text.trials import unread_text
 from holdfast.text.values import counted
 from holdfast.trial.errors import Failure
-from holdfast.trial.resources import usage_of_all
 from holdfast.trial.space import Categorical, Float, Integer
 from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import key_name
@@ -75,42 +73,28 @@ def facts_of(
     `reports_per_s` is None if that is not known yet.
     """
     machine, spec = experiment.machine, experiment.machine.spec
-    state = experiment.condition(now)
+    found = entries.statuses
+    standing = Standing(
+        state=experiment.condition(now),
+        counts={one.value: found[one.value] for one in Status if found[one.value]},
+        stop_reasons={name: count for name, count in entries.stop_reasons.items() if count},
+        not_created=machine.not_created,
+    )
     trials = list(machine.trials.values())
-    options = spec.options
     taken = [trial for trial in trials if trial.takeovers]  # the others' configs are not spread
-    usage = usage_of_all([usage for trial in trials for usage in trial.usages])
+    facts = facts_as_json(experiment, standing)
     return {
-        "name": experiment.name,
+        **facts,
         "path": _from_anywhere(experiment.shown),
-        "state": state.value,
-        "holder": experiment.holder,
-        "trainable": spec.trainable,
-        "metric": spec.metric,
-        "mode": spec.mode,
-        "goals": dict(spec.goals),
-        "pareto_front": list(front_of(experiment)),
-        "began_at": experiment.began_at,
-        "updated_at": machine.now,
-        "active_s": machine.active_s,
-        "run": experiment.run,
-        "restores": machine.epoch - 1,
-        "ending": _ending(machine),
-        "tags": json_value(options.get("tags", {})),
-        "counts": _counts(entries),
-        "stop_reasons": {name: count for name, count in entries.stop_reasons.items() if count},
-        "not_created": machine.not_created,
+        "tags": json_value(facts["tags"]),
         "total": total_of(machine),
         "num_samples": spec.num_samples,
         "max_concurrent": spec.max_concurrent,
-        "progress": _progress(machine, summary, state, reports_per_s),
-        "usage": None if usage is None else asdict(usage),
+        "progress": _progress(machine, summary, standing.is_live, reports_per_s),
         "notices": [shortened(text) for text in _notices(experiment, summary)[:_MOST_NOTICES]],
-        "storage": experiment.storage,
         "storage_age_s": None if experiment.heard_at is None else now - experiment.heard_at,
-        "scheduler": spec.scheduler,
         "scheduler_line": summary.scheduler,
-        "search": str(options.get("search") or ""),
+        "search": str(spec.options.get("search") or ""),
         "rungs": [asdict(rung) for rung in rung_counts(trials)],
         "takeovers": json_value([asdict(one) for one in takeover_facts(taken)]),
         "failures": failures,
@@ -126,19 +110,9 @@ def _notices(experiment: ExperimentView, summary: Summary) -> list[str]:
     return [*filter(None, [unread_text(summary.unread)]), *experiment.notices]
 
 
-def _ending(machine: Machine) -> str:
-    return "" if machine.ending is None else machine.ending.message or machine.ending.reason
-
-
-def _counts(entries: Entries) -> dict[str, int]:
-    found = entries.statuses
-    return {status.value: found[status.value] for status in Status if found[status.value]}
-
-
 def _progress(
-    machine: Machine, summary: Summary, state: Condition, reports_per_s: float | None
+    machine: Machine, summary: Summary, is_live: bool, reports_per_s: float | None
 ) -> dict[str, Any]:
-    is_live = state is Condition.LIVE
     ended = sum(summary.counts.get(status, 0) for status in (Status.TERMINATED, Status.ERROR))
     active_s = summary.elapsed_s if is_live else machine.active_s
     running = sum(n for status, n in summary.counts.items() if status.has_worker)
@@ -160,7 +134,7 @@ def waiting_text(machine: Machine, running: int, now: float) -> str:
     if machine.finished:
         return ""
     if machine.ending is not None:
-        return f"The run is ending: {_ending(machine)}."
+        return f"The run is ending: {ending_of(machine)}."
     cluster = machine.cluster
     if machine.waits_for_person:
         paused = counted(len(machine.held), "trial is", "trials are")

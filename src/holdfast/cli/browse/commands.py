@@ -81,19 +81,13 @@ def _ls(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def _show(given: argparse.Namespace, experiment: ExperimentView) -> int:
-    from holdfast.results.overview import experiment_as_json, overview
+    from holdfast.results.overview import experiment_as_json
 
     now = time.time()
     if given.json:
         say_json(experiment_as_json(experiment, now=now))
     else:
-        show_overview(
-            overview(experiment, now=now),
-            experiment,
-            now=now,
-            most=given.rows or None,
-            costs=given.costs,
-        )
+        show_overview(experiment, now=now, most=given.rows or None, costs=given.costs)
     return SOUND
 
 

@@ -37,10 +37,12 @@ from holdfast.results.overview import (
     ListedNode,
     NodeList,
     NodeState,
-    Overview,
+    ending_of,
     failure_causes,
+    usage_of,
 )
 from holdfast.results.ranking import front_text, goals_text
+from holdfast.results.result_grid import front_of
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import changes_text, number, short_name, unread_text
 from holdfast.text.values import (
@@ -168,42 +170,39 @@ def _tags(tags: Mapping[str, str]) -> str:
 
 
 def show_overview(
-    overview: Overview,
-    experiment: ExperimentView,
-    *,
-    now: float,
-    most: int | None,
-    costs: bool = False,
+    experiment: ExperimentView, *, now: float, most: int | None, costs: bool = False
 ) -> None:
     """`holdfast show`; `most` trials in the table, None for all. `costs`: what trials have used
     stands before their metrics, and not only where there is room."""
-    state = overview.standing.state
-    say(f"{overview.name}: {state}{_because(overview, now)}", STATE_STYLES[state])
-    began = _when(overview, experiment.machine, now)
-    say(f"  {overview.standing.text}; {overview.trainable}, began {began}")
-    if overview.tags:
-        say(f"  tags {_tags(overview.tags)}")
-    rows = len(experiment.machine.trials) if most is None else most
-    summarizer = Summarizer(experiment.machine, max_rows=rows, infer_limit=_INFERRED)
+    machine, spec, standing = experiment.machine, experiment.machine.spec, experiment.standing(now)
+    name, state = experiment.name, standing.state
+    say(f"{name}: {state}{_because(experiment, state, now)}", STATE_STYLES[state])
+    say(f"  {standing.text}; {spec.trainable}, began {_when(experiment, now)}")
+    if tags := spec.options.get("tags", {}):
+        say(f"  tags {_tags(tags)}")
+    rows = len(machine.trials) if most is None else most
+    summarizer = Summarizer(machine, max_rows=rows, infer_limit=_INFERRED)
     summary = summarizer.summarize(
-        facts=RunFacts(name=overview.name, path=overview.path, local_path=overview.path),
-        now=experiment.machine.now,
+        facts=RunFacts(name=name, path=experiment.shown, local_path=experiment.shown),
+        now=machine.now,
     )
     if summary.best is not None:
         say(f"  best {best_text(summary)}")
-    if overview.goals:
-        say(f"  goals {goals_text(overview.goals)}")
-        front = front_text(len(overview.pareto_front))
+    if spec.goals:
+        say(f"  goals {goals_text(spec.goals)}")
+        front = front_text(len(front_of(experiment)))
         say(f"  {front}: holdfast best {quoted(experiment.shown)}")
-    if overview.usage is not None:
-        say(f"  {_used_text(overview.usage)}")
+    if (usage := usage_of(machine)) is not None:
+        say(f"  {_used_text(usage)}")
     if text := _other_runs(experiment):
         say(f"  {text}")
-    for notice in overview.notices:
+    for notice in experiment.notices:
         say(f"  {notice}", "yellow")
-    is_live = state is Condition.LIVE
     table = fitted_table(
-        summary, width=terminal_width(), is_live=is_live, costs="first" if costs else "last"
+        summary,
+        width=terminal_width(),
+        is_live=standing.is_live,
+        costs="first" if costs else "last",
     )
     styles = [_TRIAL_STYLES.get(trial.status.value, "") for trial in summary.rows]
     if summary.rows:
@@ -215,12 +214,11 @@ def show_overview(
         say(f"... {hidden} (-n 0 shows all)")
     if unread := unread_text(summary.unread):
         say(unread, "yellow")
-    machine = experiment.machine
     _show_scheduler(machine)
     _show_notes(machine)
     _show_failures(experiment)
     if not experiment.is_followed:  # only the newest can be resumed
-        _show_next(overview, experiment)
+        _show_next(experiment, state)
 
 
 def _used_text(usage: Usage) -> str:
@@ -250,25 +248,26 @@ def _kept_runs(before: int | None) -> str:
     return "run 1 is kept" if before == 1 else f"runs 1 to {before} are kept"
 
 
-def _because(overview: Overview, now: float) -> str:
-    if overview.holder:
-        return f", {overview.holder} runs it"
-    if overview.ending and overview.ending != overview.standing.state:
-        return f" ({overview.ending})"
-    if overview.heard_at is None:
+def _because(experiment: ExperimentView, state: Condition, now: float) -> str:
+    ending, heard_at = ending_of(experiment.machine), experiment.heard_at
+    if experiment.holder:
+        return f", {experiment.holder} runs it"
+    if ending and ending != state:
+        return f" ({ending})"
+    if heard_at is None:
         return ""
-    return f", last published to storage {duration(max(0.0, now - overview.heard_at))} ago"
+    return f", last published to storage {duration(max(0.0, now - heard_at))} ago"
 
 
-def _when(overview: Overview, machine: Machine, now: float) -> str:
-    began = overview.began_at
+def _when(experiment: ExperimentView, now: float) -> str:
+    began, machine = experiment.began_at, experiment.machine
     local = datetime.fromtimestamp(began).astimezone().strftime("%Y-%m-%d %H:%M")
-    restores = _RESTORES.get(overview.restores, f", restored {overview.restores} times")
+    restores = _RESTORES.get(machine.epoch - 1, f", restored {machine.epoch - 1} times")
     ago = duration(max(0.0, now - began))
     trials = machine.trials.values()
     if len(trials) == 1 and (begun := max(trial.resumed_from for trial in trials)):
         restores += f", the last time from iteration {begun}"
-    return f"{local} ({ago} ago), ran {duration(overview.active_s)}{restores}"
+    return f"{local} ({ago} ago), ran {duration(machine.active_s)}{restores}"
 
 
 def _show_notes(machine: Machine) -> None:
@@ -313,10 +312,9 @@ def _empty_mark(file: str) -> str:
         return ""
 
 
-def _show_next(overview: Overview, experiment: ExperimentView) -> None:
+def _show_next(experiment: ExperimentView, state: Condition) -> None:
     """The commands that resume or restart it."""
-    path, state = quoted(overview.storage or overview.path), overview.standing.state
-    machine = experiment.machine
+    path, machine = quoted(experiment.storage or experiment.shown), experiment.machine
     resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and machine.has_rest)
     if resumes:
         say(f"  holdfast resume {path}   # finishes the rest")

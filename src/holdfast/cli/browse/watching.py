@@ -22,7 +22,7 @@ from holdfast.results.logs import (
     layout_of,
     written,
 )
-from holdfast.results.overview import experiment_as_json, overview
+from holdfast.results.overview import experiment_as_json
 from holdfast.results.reading import KeptRecords
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import finite
@@ -161,6 +161,4 @@ def _print_changes(watcher: Watcher, given: argparse.Namespace) -> None:
 
 
 def _show(view: View, most: int | None, *, costs: bool) -> None:
-    now = time.time()
-    about = overview(view.experiment, now=now)
-    show_overview(about, view.experiment, now=now, most=most, costs=costs)
+    show_overview(view.experiment, now=time.time(), most=most, costs=costs)
