@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.experiment.folder.trial_folder import numeric
+from holdfast.experiment.folder.trial_folder import Row, numeric
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
     TakeoverFact,
@@ -98,21 +98,24 @@ class GridPlots:
         metric, mode = self._goal(metric, mode)
         ranked = sorted(self._trials, key=lambda trial: rank(trial, metric, mode), reverse=True)
         best = leader(ranked, metric, mode)
-        names = varied_names(self._outcome.spec, self._trials)
-        curves = []
         shown = sorted(ranked[:max_trials], key=lambda trial: trial.spec.index)
-        for trial, rows in self._outcome.rows(shown):
+        drawn = self._curves(shown, metric, x, best if len(ranked) > 1 else None)
+        return draw_curves([curve for _, _, curve in drawn], metric=metric, x=x, ax=ax)
+
+    def _curves(
+        self, trials: Sequence[Trial], metric: str, x: str, best: Trial | None
+    ) -> Iterator[tuple[Trial, list[Row], PlotCurve]]:
+        names = varied_names(self._outcome.spec, self._trials)
+        for trial, rows in self._outcome.rows(trials):
             xs, ys = points(rows, metric, x)
-            curves.append(
-                PlotCurve(
-                    label=_label(trial, names),
-                    xs=xs,
-                    ys=ys,
-                    has_failed=trial.status is Status.ERROR,
-                    is_best=trial is best and len(ranked) > 1,
-                )
+            curve = PlotCurve(
+                label=_label(trial, names),
+                xs=xs,
+                ys=ys,
+                has_failed=trial.status is Status.ERROR,
+                is_best=trial is best,
             )
-        return draw_curves(curves, metric=metric, x=x, ax=ax)
+            yield trial, rows, curve
 
     def parallel_coordinates(
         self,
@@ -222,18 +225,11 @@ class GridPlots:
         facts = self.takeover_facts()
         trials = self._trials
         best = leader(trials, metric, mode)
-        names = varied_names(self._outcome.spec, trials)
+        if best is not None and value_of(best, metric) is None:
+            best = None
         curves, rows_of = {}, {}
-        for trial, rows in self._outcome.rows(trials):
-            xs, ys = points(rows, metric, x)
-            rows_of[trial.trial_id] = rows
-            curves[trial.trial_id] = PlotCurve(
-                label=_label(trial, names),
-                xs=xs,
-                ys=ys,
-                has_failed=trial.status is Status.ERROR,
-                is_best=trial is best and value_of(best, metric) is not None,
-            )
+        for trial, rows, curve in self._curves(trials, metric, x, best):
+            curves[trial.trial_id], rows_of[trial.trial_id] = curve, rows
         handovers = []
         for fact in _still_visible(facts):
             at = _x_at(rows_of[fact.trial_id], fact.source_iteration, x)

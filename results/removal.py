@@ -88,7 +88,7 @@ def _erase_stored(
     progress: Callable[[int, int], None],
 ) -> None:
     if remote.local_path is not None:
-        with_store(remote, partial(_claimed, experiment_id=experiment_id, known=known))
+        with_store(remote, partial(claimed, experiment_id=experiment_id, known=known))
         erase_tree(Path(remote.local_path))
         return
     erases = partial(erase_objects, experiment_id=experiment_id, known=known, progress=progress)
@@ -106,7 +106,7 @@ async def erase_objects(
 
     Raises ClaimLost if another run begins there meanwhile, StorageError.
     """
-    owned, keys = await _claimed(store, experiment_id=experiment_id, known=known)
+    owned, keys = await claimed(store, experiment_id=experiment_id, known=known)
     if await store.unfinished():
         await store.abandon()
     done = 0
@@ -118,14 +118,19 @@ async def erase_objects(
     await store.delete([key for key in keys if key.startswith(f"{CLAIMS}/")])
 
 
-async def _claimed(
-    store: Store, *, experiment_id: str, known: Claim | None
+async def claimed(
+    store: Store, operation: str = "remove", *, experiment_id: str, known: Claim | None
 ) -> tuple[OwnedStore, list[str]]:
-    """The storage, claimed for this removal, and its keys with that of the claim."""
+    """The storage, claimed for a removal, which ends a run elsewhere; and its keys with that of
+    the claim.
+
+    Raises StorageError if its newest claim is not `known`: another run has begun since it was
+    listed, and may own the objects.
+    """
     keys = [entry.key for entry in await store.list("", leftovers=True)]
     if Claim.newest(keys) != known:
         cause = "another run or restore of this experiment has begun meanwhile"
-        raise StorageError("remove", store.where, cause, "Look at it again")
+        raise StorageError(operation, store.where, cause, "Look at it again")
     owned = OwnedStore(store, where=store.where, experiment_id=experiment_id, parallel=8)
     await owned.claim()
     assert owned.claimed is not None

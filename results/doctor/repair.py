@@ -28,6 +28,7 @@ from holdfast.results.doctor.storage import PREFIX, StorageTree
 from holdfast.results.doctor.tree import Rebuilt, Tree, put, rebuild, tree_at
 from holdfast.results.doctor.verify import Depth, verify
 from holdfast.results.reading import DoctorTarget
+from holdfast.results.removal import claimed
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.download import with_store
@@ -38,8 +39,8 @@ from holdfast.syncer.files.tree import MANIFEST_NAME, read_regular
 from holdfast.syncer.journal.journal import Journal, cut_off, segment_name, segments
 from holdfast.syncer.journal.stretches import Stretch, stretch_of
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import Claim, OwnedStore
-from holdfast.syncer.stores.store import Store, check_key, for_each
+from holdfast.syncer.stores.owned_store import Claim
+from holdfast.syncer.stores.store import Store
 from holdfast.syncer.uploader.lock import Locked, current_holder
 from holdfast.text.values import size
 from holdfast.trees import delete_tree, refuse_mounts
@@ -136,14 +137,10 @@ def _remove_there(
     wanted = {one.where for one in unneeded}
 
     async def remove(store: Store) -> None:
-        owned = OwnedStore(store, where=remote.public, experiment_id=experiment_id, parallel=8)
-        entries = await store.list("", leftovers=True)
-        newest = Claim.newest(entry.key for entry in entries)
-        if newest != known:
-            cause = "another restore of this experiment has started meanwhile"
-            raise StorageError("collect garbage in", remote.public, cause, "Wait for it")
-        await owned.claim()
-        keys = [e.key for e in entries if _is_in(e.key, wanted)]
+        owned, found = await claimed(
+            store, "collect garbage in", experiment_id=experiment_id, known=known
+        )
+        keys = [key for key in found if _is_in(key, wanted)]
         # The manifests first, so that the rest does not look like a checkpoint.
         markers = [key for key in keys if key.endswith(f"/{MANIFEST_NAME}")]
         await owned.delete(markers)
@@ -311,26 +308,13 @@ def bring_checkpoint(remote: Location, layout: Layout, folder: str) -> None:
     target = layout.root / folder
     partial = target.with_name(f"{TEMPORARY}{unique()}")
     try:
-        partial.mkdir(parents=True)
-        with_store(remote.child(folder), lambda store: _download(store, partial))
-        known = manifest.verify(partial, deep=True)
-        for name in known.empty_folders:
-            (partial / check_key(name)).mkdir(parents=True, exist_ok=True)
-        manifest.write(partial, progress=known.progress)
+        known = storage.bring_checkpoint(remote.child(folder), partial).manifest
+        manifest.write(partial, progress=None if known is None else known.progress)
         remove_tree(target)
         os.rename(partial, target)
         fsync_dir(target.parent)
     finally:
         remove_tree(partial)
-
-
-async def _download(store: Store, target: Path) -> None:
-    async def get(key: str) -> None:
-        path = target / check_key(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        await store.get(key, path)
-
-    await for_each(get, [entry.key for entry in await store.list()], at_once=_AT_ONCE)
 
 
 def bring_segments(remote: Location, layout: Layout, stored: StorageTree) -> Iterator[Action]:

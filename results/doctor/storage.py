@@ -180,20 +180,28 @@ def download_all(remote: Location, stored: StorageTree, folders: list[str]) -> i
     size = 0
     for folder in folders:
         try:
-            size += with_store(remote.child(folder), _download)
+            with tempfile.TemporaryDirectory(
+                prefix="holdfast-doctor-", ignore_cleanup_errors=True
+            ) as scratch:
+                found = bring_checkpoint(remote.child(folder), Path(scratch) / "checkpoint")
+            size += sum(entry.size for entry in found.entries)
         except (ManifestMismatch, NotStored) as error:
             stored.broken[folder] = error.cause
     return size
 
 
-async def _download(store: Store) -> int:
-    """Download a checkpoint and check it against its manifest."""
-    found = await download.look(store)
-    with tempfile.TemporaryDirectory(
-        prefix="holdfast-doctor-", ignore_cleanup_errors=True
-    ) as scratch:
-        await download.fetch(store, found, Path(scratch) / "checkpoint")
-    return sum(entry.size for entry in found.entries)
+def bring_checkpoint(location: Location, target: Path) -> download.Remote:
+    """Download a checkpoint to the new directory `target`, and compare every byte with its
+    manifest. Raises NotStored if it has none, ManifestMismatch or another StorageError."""
+
+    async def bring(store: Store) -> download.Remote:
+        found = await download.look(store)
+        if found.manifest is None:
+            raise NotStored("read", store.where, "it has no manifest")
+        await download.fetch(store, found, target)
+        return found
+
+    return with_store(location, bring)
 
 
 def committed(stored: StorageTree) -> list[examination.NamedCheckpoint]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from holdfast.experiment.progress.wording import user_frame
 from holdfast.experiment.records.view import Condition
@@ -21,6 +21,8 @@ from holdfast.text.trials import number, short_name, stop_reason, stop_sentence
 from holdfast.text.values import counted, duration
 from holdfast.trial.errors import Failure, ProcessFailureKind
 from holdfast.trial.trial import Attempt, Status, Trial
+
+T = TypeVar("T")
 
 _PROCESS_KINDS: Final = get_args(ProcessFailureKind)
 _MOST: Final = 500
@@ -208,24 +210,13 @@ class _Said:
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts
 
+    def of(self, name: str, default: T) -> T:
+        """The fact if it has the type of the default."""
+        value = self._facts.get(name)
+        return value if type(value) is type(default) else default
+
     def text(self, name: str) -> str:
-        value = self._facts.get(name)
-        return value if type(value) is str else ""
-
-    def whole(self, name: str) -> int | None:
-        value = self._facts.get(name)
-        return value if type(value) is int else None
-
-    def seconds(self, name: str) -> float:
-        value = self._facts.get(name)
-        return value if type(value) in (int, float) else 0.0  # type: ignore[return-value]
-
-    def is_true(self, name: str) -> bool:
-        return self._facts.get(name) is True
-
-    def table(self, name: str) -> Mapping[str, Any]:
-        value = self._facts.get(name)
-        return value if isinstance(value, Mapping) else {}
+        return self.of(name, "")
 
     @property
     def by(self) -> str:
@@ -242,15 +233,15 @@ def _entry(one: Happening) -> dict[str, Any]:
 
 
 def _began(said: _Said) -> str:
-    count, scheduler = said.whole("num_samples"), short_name(said.text("scheduler"))
-    parts = [f"num_samples={count}"] if count not in (None, 1) else []
+    count, scheduler = said.of("num_samples", 1), short_name(said.text("scheduler"))
+    parts = [f"num_samples={count}"] if count != 1 else []
     parts += [f"the scheduler {scheduler}"] if scheduler else []
     return f"The experiment began{' with ' * bool(parts)}{' and '.join(parts)}."
 
 
 def _limit(said: _Said) -> str:
-    most = said.whole("max_concurrent")
-    if most is None:
+    most = said.of("max_concurrent", 0)
+    if not most:
         return f"{said.by} removed the limit of trials at once."
     return f"{said.by} set the limit to {counted(most, 'trial', 'trials')} at once."
 
@@ -261,7 +252,7 @@ def _joined(said: _Said) -> str:
 
 
 def _leaving(said: _Said) -> str:
-    seconds, why = said.seconds("seconds"), said.text("why")
+    seconds, why = said.of("seconds", 0) or said.of("seconds", 0.0), said.text("why")
     when = f" in {duration(seconds)}" if seconds else ""
     return f"Node {said.text('node')} said that it leaves{when}{why and f': {why}'}."
 
@@ -277,13 +268,13 @@ def _settled(said: _Said) -> str:
 
 
 def _added(said: _Said) -> str:
-    count = said.whole("count")
-    more = "trials" if count is None else counted(count, "trial", "trials")
+    count = said.of("count", 0)
+    more = counted(count, "trial", "trials") if count else "trials"
     return f"{said.by} added {more}."
 
 
 def _config(said: _Said) -> str:
-    values = [f"{name}={value}" for name, value in said.table("config").items()]
+    values = [f"{name}={value}" for name, value in said.of("config", dict[str, Any]()).items()]
     shown = listed(values, _NAMED) or "drawn from the space"
     return f"{said.by} added a config to try next: {shown}."
 
@@ -296,7 +287,7 @@ def _note(said: _Said) -> str:
 
 
 def _pause(said: _Said) -> str:
-    if said.is_true("now"):
+    if said.of("now", False):
         return f"{said.by} paused {said.trial} at once."
     return f"{said.by} ordered a pause of {said.trial}."
 
