@@ -266,18 +266,9 @@ class Followed:
         return rest - self._position.offset if newest == self._position.segment else rest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """The experiment as it was just read. `is_new`: it differs from the view before in more than
-    its age."""
-
-    experiment: ExperimentView
-    condition: Condition
-    is_new: bool
-
-
 class Watcher:
-    """Yields views of an experiment.
+    """Yields an experiment as it was just read, and whether it differs from the one before in more
+    than its age.
 
     `find` reads the experiment. `wait` is called with a number of seconds, `tell` with a line for
     the user. `cpu` and `clock` return seconds since any fixed start, `now` since 1970.
@@ -299,7 +290,7 @@ class Watcher:
         self._told: set[str] = set()
         self._followed: Followed | None = None
 
-    def views(self) -> Iterator[View]:
+    def views(self) -> Iterator[tuple[ExperimentView, bool]]:
         """The last one is that of an experiment that no process runs.
 
         Retries while storage does not answer. Raises what `find` raises at the first look, and
@@ -312,7 +303,7 @@ class Watcher:
                 if (experiment := self._look()) is not None:
                     condition = experiment.condition(self._now())
                     before, shown = shown, _shown(experiment, condition)
-                    yield View(experiment=experiment, condition=condition, is_new=shown != before)
+                    yield experiment, shown != before
                     if condition is not Condition.LIVE:
                         return
                 self._wait(max(self._pause_s(), PAUSE_PER_CPU_S * (self._cpu() - used_s)))

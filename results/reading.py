@@ -158,16 +158,23 @@ def read_tree(layout: Layout, location: Location, run: int | None = None) -> Exp
     return _folded(layout, location, here=layout, run=run)
 
 
-def read_records(location: Location, run: int | None = None) -> ExperimentView:
-    """Read the experiment at `location`; what is in remote storage, by way of a temporary
-    directory.
+def read_records(
+    location: Location, run: int | None = None, kept: KeptRecords | None = None
+) -> ExperimentView:
+    """Read the experiment at `location`; what is in remote storage is downloaded to `kept`, or to
+    a temporary directory.
 
     Raises ExperimentNotFound, StorageError, OSError.
     """
     if location.local_path is not None:
-        return read_tree(Layout(Path(location.local_path)), location, run)
-    with closing(KeptRecords()) as kept:
-        return kept.read(location, run)
+        read = read_tree(Layout(Path(location.local_path)), location, run)
+    elif kept is not None:
+        read = kept.read(location, run)
+    else:
+        with closing(KeptRecords()) as folder:
+            read = folder.read(location, run)
+    head = None if read.is_followed else published_as(location)
+    return replace(read, heard_at=None if head is None else head.modified)
 
 
 class KeptRecords:
@@ -218,9 +225,12 @@ def _folded(
         raise _no_experiment(layout, location) from None
     except JournalUnreadable as error:
         raise error.at(location.public) from error
+    # The process with the lock runs the newest one.
+    may_run = here is not None and not view.is_followed
     return replace(
         view,
         layout=here,
+        holder=current_holder(layout.lock) if may_run else "",
         notices=(*view.notices, *damages(layout, view.begins, view.end)),
         runs_before=runs_known_before(layout.journal, view.begins),
     )
@@ -453,13 +463,10 @@ def find(
         if newer is not None:
             return newer
     read = read_tree(target.layout, target.remote or location, run)
-    # The process with the lock runs the newest one.
-    holder = "" if read.is_followed else holder
     return replace(
         read,
         shown=_shown(path, location),
         notices=(*read.notices, *notices),
-        holder=holder,
         storage="" if storage is None else storage.public,
     )
 
@@ -570,11 +577,7 @@ def _may_enclose(path: str, filesystem: Any) -> bool:
 def _in_storage(
     location: Location, run: int | None, kept: KeptRecords | None = None
 ) -> ExperimentView:
-    is_kept = kept is not None and location.local_path is None
-    read = kept.read(location, run) if kept and is_kept else read_records(location, run)
-    head = published_as(location)
-    heard_at = None if head is None else head.modified
-    return replace(read, shown=location.public, heard_at=heard_at)
+    return replace(read_records(location, run, kept), shown=location.public)
 
 
 def published_as(location: Location) -> ObjectInfo | None:

@@ -35,7 +35,6 @@ from holdfast.results.ranking import (
 from holdfast.results.reading import load_experiment
 from holdfast.results.result import Result, recorded_row
 from holdfast.results.short_errors import short_errors
-from holdfast.syncer.uploader.lock import current_holder
 from holdfast.text.trials import state_word
 from holdfast.text.values import aligned, format_cell
 from holdfast.trial.errors import InvalidConfig, TrialError
@@ -102,26 +101,19 @@ class ExperimentAnalysis:
     ) -> None:
         folder = _experiment_folder(experiment_checkpoint_path)
         read = load_experiment(folder, storage_filesystem, run)
-        self._hold(_outcome(read, config_without_code, default_metric, default_mode, trials))
+        made = outcome_of(read, metric=default_metric, mode=default_mode, only=trials)
+        self._hold(made)
 
     @classmethod
     def of(
-        cls,
-        experiment: ExperimentView,
-        resolve_config: ResolveConfig = config_without_code,
-        *,
-        only: Sequence[str] | None = None,
-        is_live: bool | None = None,
+        cls, experiment: ExperimentView, resolve_config: ResolveConfig = config_without_code
     ) -> Self:
         """The analysis of an experiment that was read already; reads nothing.
 
         `resolve_config` returns a config with the user's own objects; objects that it does not
-        resolve become placeholders. `only`: the ids of the trials to include. `is_live`: whether a
-        process runs the experiment; None asks its lock on this machine.
+        resolve become placeholders.
         """
-        return cls.of_outcome(
-            _outcome(experiment, Completed(resolve_config), only=only, is_live=is_live)
-        )
+        return cls.of_outcome(outcome_of(experiment, Completed(resolve_config)))
 
     @classmethod
     def of_outcome(cls, outcome: Outcome) -> Self:
@@ -329,39 +321,6 @@ def _experiment_folder(path: str | os.PathLike[str]) -> str:
     above, _, name = text.rpartition("/")
     is_snapshot = name.startswith(SNAPSHOT_PREFIX) and name.endswith(".json")
     return (above or ".") if is_snapshot else text
-
-
-def _outcome(
-    experiment: ExperimentView,
-    resolve_config: ResolveConfig,
-    metric: str | None = None,
-    mode: str | None = None,
-    only: Iterable[TrialView | str] | None = None,
-    is_live: bool | None = None,
-) -> Outcome:
-    trials: Mapping[str, Trial] = dict(experiment.machine.trials)
-    if only is not None:
-        ids = [trial if isinstance(trial, str) else trial.trial_id for trial in only]
-        trials = {trial_id: _known(trial_id, trials) for trial_id in ids}
-    machine, layout = experiment.machine, experiment.layout
-    spec = machine.spec
-    mode = mode or spec.mode
-    return Outcome(
-        trials=trials,
-        location=experiment.location,
-        layout=layout,
-        spec=spec,
-        metric=metric or spec.metric,
-        mode=mode and check_mode(mode),
-        resolve_config=resolve_config,
-        is_over=_is_over(experiment) if is_live is None else not is_live,
-    )
-
-
-def _is_over(experiment: ExperimentView) -> bool:
-    layout = experiment.layout
-    is_free = layout is not None and not current_holder(layout.lock)
-    return experiment.machine.finished or experiment.is_followed or is_free
 
 
 def _known(trial_id: str, trials: Mapping[str, Trial]) -> Trial:
@@ -677,16 +636,43 @@ class ResultGrid(Sequence[Result]):
         return "\n".join([head, *(aligned(lines) if shown else ()), *rest])
 
 
-def outcome_of(experiment: ExperimentView) -> Outcome:
-    """The trials, results and files of an experiment, with placeholders for the user's objects."""
-    only = [experiment.only] if experiment.only else None
-    is_live = experiment.condition(time.time()) is Condition.LIVE
-    return ExperimentAnalysis.of(experiment, only=only, is_live=is_live).outcome
+def outcome_of(
+    experiment: ExperimentView,
+    resolve_config: ResolveConfig = config_without_code,
+    *,
+    metric: str | None = None,
+    mode: str | None = None,
+    only: Iterable[TrialView | str] | None = None,
+) -> Outcome:
+    """The trials, results and files of an experiment.
+
+    `metric` and `mode` replace those of its TuneConfig. `only`: these trials, by default the one
+    that the user named, or all. Raises InvalidConfig.
+    """
+    trials: Mapping[str, Trial] = dict(experiment.machine.trials)
+    if only is None and experiment.only:
+        only = [experiment.only]
+    if only is not None:
+        ids = [trial if isinstance(trial, str) else trial.trial_id for trial in only]
+        trials = {trial_id: _known(trial_id, trials) for trial_id in ids}
+    spec = experiment.machine.spec
+    mode = mode or spec.mode
+    return Outcome(
+        trials=trials,
+        location=experiment.location,
+        layout=experiment.layout,
+        spec=spec,
+        metric=metric or spec.metric,
+        mode=mode and check_mode(mode),
+        resolve_config=resolve_config,
+        is_over=experiment.condition(time.time()) is not Condition.LIVE,
+    )
 
 
 def results_of(experiment: ExperimentView) -> ResultGrid:
-    """The results of an experiment as `fit()` returns them; see `outcome_of`."""
-    return ResultGrid(ExperimentAnalysis.of_outcome(outcome_of(experiment)))
+    """The results of an experiment as `fit()` returns them, with placeholders for the user's
+    objects."""
+    return ResultGrid(ExperimentAnalysis.of(experiment))
 
 
 def front_of(experiment: ExperimentView) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from holdfast.results.following import Followed
 from holdfast.results.logs import TrialLog
 from holdfast.results.reading import KeptRecords, read_tree
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.uploader.lock import current_holder
 from tests.rig.runs.recorded import RecordedExperiment
 
 INTERVAL_S = 2.0
@@ -52,8 +50,7 @@ class World:
             file.write(text)
 
     def find(self, kept: KeptRecords) -> ExperimentView:
-        read = read_tree(self.run.layout, self.run.location)
-        return replace(read, holder=current_holder(self.run.layout.lock))
+        return read_tree(self.run.layout, self.run.location)
 
     def wait(self, seconds: float) -> None:
         assert seconds == INTERVAL_S

@@ -13,10 +13,9 @@ import pytest
 
 from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.results import following
-from holdfast.results.following import View, Watcher
+from holdfast.results.following import Watcher
 from holdfast.results.reading import KeptRecords, NeverBegun, RunStarts, read_tree
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.uploader.lock import current_holder
 from tests.rig.runs.recorded import RecordedExperiment
 
 
@@ -40,14 +39,13 @@ class World:
         self.reads += 1
         if self.trouble is not None:
             raise self.trouble
-        read = read_tree(self.run.layout, self.run.location)
-        return replace(read, shown="run", holder=current_holder(self.run.layout.lock))
+        return replace(read_tree(self.run.layout, self.run.location), shown="run")
 
     def wait(self, seconds: float) -> None:
         self.waited.append(seconds)
         self.story.pop(0)(self)
 
-    def watched(self, interval_s: float | None = None) -> list[View]:
+    def watched(self, interval_s: float | None = None) -> list[tuple[Condition, bool]]:
         watcher = Watcher(
             self.find,
             interval_s,
@@ -57,7 +55,7 @@ class World:
             clock=lambda: 10.0 * len(self.waited),
             now=lambda: self.run.now,
         )
-        return list(watcher.views())
+        return [(one.condition(self.run.now), is_new) for one, is_new in watcher.views()]
 
 
 def nothing(world: World) -> None:
@@ -82,8 +80,8 @@ def is_killed(world: World) -> None:
 def test_it_shows_each_change_and_ends_with_the_run(tmp_path: Path) -> None:
     world = World(tmp_path / "run", [nothing, reports, nothing, ends])
     seen = world.watched(3.0)
-    assert [view.is_new for view in seen] == [True, False, True, False, True]
-    assert [view.condition is Condition.LIVE for view in seen] == [True] * 4 + [False]
+    assert [is_new for _, is_new in seen] == [True, False, True, False, True]
+    assert [condition is Condition.LIVE for condition, _ in seen] == [True] * 4 + [False]
     assert world.waited == [3.0] * 4
     assert world.said == []
 
@@ -95,7 +93,7 @@ def test_records_are_read_as_a_whole_once(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_ends_it_too(tmp_path: Path) -> None:
-    assert World(tmp_path / "run", [is_killed]).watched()[-1].condition is Condition.INTERRUPTED
+    assert World(tmp_path / "run", [is_killed]).watched()[-1][0] is Condition.INTERRUPTED
 
 
 def test_storage_that_does_not_answer_is_asked_again_and_mentioned_once(
@@ -114,7 +112,7 @@ def test_storage_that_does_not_answer_is_asked_again_and_mentioned_once(
         monkeypatch.undo()
 
     world = World(tmp_path / "run", [fails, nothing, answers, ends])
-    assert [view.is_new for view in world.watched()] == [True, True, True]
+    assert [is_new for _, is_new in world.watched()] == [True, True, True]
     assert world.said == ["cannot read s3://bucket/run: no answer. Retrying"]
     world = World(tmp_path / "other", [])
     world.trouble = trouble

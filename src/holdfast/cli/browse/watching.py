@@ -13,7 +13,7 @@ from functools import partial
 from holdfast.cli.browse.output import show_overview
 from holdfast.cli.printing import INTERRUPTED, SOUND, collected, complain, json_text, say
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.results.following import INTERVAL_STORAGE_S, Followed, View, Watcher
+from holdfast.results.following import INTERVAL_STORAGE_S, Followed, Watcher
 from holdfast.results.logs import (
     INTERVAL_HERE_S,
     TrialLog,
@@ -127,38 +127,38 @@ def _redraw(watcher: Watcher, given: argparse.Namespace) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    view = None
+    experiment = None
     try:
         with Live(console=Console(highlight=False), auto_refresh=False, transient=True) as live:
-            for view in watcher.views():
+            for experiment, _ in watcher.views():
                 room = max(3, shutil.get_terminal_size().lines - _AROUND)
                 with collected() as lines:
-                    _show(view, min(given.rows or room, room), costs=given.costs)
+                    _show(experiment, min(given.rows or room, room), costs=given.costs)
                 text = Text(no_wrap=True, overflow="ellipsis")
                 for line, style in lines:
                     text.append(f"{line}\n", style=style or None)
                 text.rstrip()
                 live.update(text, refresh=True)
     finally:
-        if view is not None:  # the last one stays, complete, with commands to paste
-            _show(view, given.rows or None, costs=given.costs)
+        if experiment is not None:  # the last one stays, complete, with commands to paste
+            _show(experiment, given.rows or None, costs=given.costs)
 
 
 def _print_changes(watcher: Watcher, given: argparse.Namespace) -> None:
     is_first = True
-    for view in watcher.views():
-        if not view.is_new:
+    for experiment, is_new in watcher.views():
+        if not is_new:
             continue
         if given.json:
-            plain = experiment_as_json(view.experiment, now=time.time())
+            plain = experiment_as_json(experiment, now=time.time())
             print(json_text(finite(plain), in_a_line=True))
         else:
             if not is_first:
                 say("")
-            _show(view, given.rows or None, costs=given.costs)
+            _show(experiment, given.rows or None, costs=given.costs)
         sys.stdout.flush()
         is_first = False
 
 
-def _show(view: View, most: int | None, *, costs: bool) -> None:
-    show_overview(view.experiment, now=time.time(), most=most, costs=costs)
+def _show(experiment: ExperimentView, most: int | None, *, costs: bool) -> None:
+    show_overview(experiment, now=time.time(), most=most, costs=costs)
