@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.dataclass import dataclass
@@ -86,10 +86,17 @@ def varied_names(spec: ExperimentSpec, trials: Iterable[Trial]) -> list[str]:
     """
     configs = [params_of(trial) for trial in trials]
     names = dict.fromkeys(name for config in configs for name in config)
-    heads = [key_name(tuple(part["path"])) for part in spec.whole_space if part["varied"]]
+    return varied_in(spec.whole_space, list(names), lambda name: _differs(configs, name))
+
+
+def varied_in(
+    space: Sequence[Mapping[str, Any]], names: Sequence[str], differs: Callable[[str], bool]
+) -> list[str]:
+    """Of the names of parameters, those that the space varies; without one, those that differ."""
+    heads = [key_name(tuple(part["path"])) for part in space if part["varied"]]
     if heads:
         return [n for head in heads for n in names if n == head or n.startswith(f"{head}/")]
-    return [name for name in names if _differs(configs, name)]
+    return [name for name in names if differs(name)]
 
 
 def _differs(configs: Sequence[Mapping[str, Any]], name: str) -> bool:

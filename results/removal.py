@@ -200,7 +200,9 @@ def removal(
     layout, remote = _places(path, location, settings, environ)
     if layout is not None and (holder := current_holder(layout.lock)):
         raise Locked("remove", str(layout.root), f"{holder} is using it", "Stop it first")
-    stored = [] if remote is None else with_store(remote, _list)
+    stored = list[ObjectInfo]()
+    if remote is not None:
+        stored = with_store(remote, lambda store: store.list("", leftovers=True))
     if remote is not None and not _is_stored_experiment(stored):
         if layout is None:
             raise ExperimentNotFound(not_found(location), location.public)
@@ -266,11 +268,6 @@ def _is_tree(layout: Layout) -> bool:
         has_locks or segments(layout.journal) or traces_in(layout.root)
     )
     return bool(is_one) or os.path.lexists(aside_of(layout.root))
-
-
-async def _list(store: Any) -> list[ObjectInfo]:
-    found: list[ObjectInfo] = await store.list("", leftovers=True)
-    return found
 
 
 def _is_stored_experiment(stored: list[ObjectInfo]) -> bool:

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summarizer import value_of
-from holdfast.results.ranking import params_of
+from holdfast.results.ranking import params_of, varied_in
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import stop_reason, stop_sentence
 from holdfast.trial.trial import Trial
-from holdfast.trial.values import flatten, key_name, readable, whole_text
+from holdfast.trial.values import flatten, readable, whole_text
 
 # A text in a table, and one in the page of a trial. The whole text is in the files.
 SHORT: Final = 200
@@ -217,13 +217,13 @@ class Entries:
         return list(self._numeric)[:_MOST_NAMES]
 
     def varied(self, space: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The varied parameters, as `varied_parameters.varied_names` finds them."""
-        names = list(self._param_names)
-        heads = [key_name(tuple(part["path"])) for part in space if part["varied"]]
-        if heads:
-            return [n for head in heads for n in names if n == head or n.startswith(f"{head}/")]
+        """The varied parameters, as `varied_names` finds them."""
         count = len(self._entries)
-        return [name for name in names if name in self._differing or self._having[name] < count]
+        return varied_in(
+            space,
+            list(self._param_names),
+            lambda name: name in self._differing or self._having[name] < count,
+        )
 
     def _entry(self, machine: Machine, trial: Trial, *, is_live: bool) -> Entry:
         spec = machine.spec

@@ -327,12 +327,9 @@ class FollowedExperiment:
         visits = [
             {
                 "trial_id": trial.trial_id,
-                "milestone": visit.milestone,
-                "bracket": visit.bracket,
-                "promoted": visit.promoted,
+                **asdict(visit),
                 "value": finite(visit.value),
                 "cutoff": finite(visit.cutoff),
-                "at": visit.at,
             }
             for trial in machine.trials.values()
             for visit in trial.rungs

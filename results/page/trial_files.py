@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.contents import check_folder
@@ -47,13 +48,12 @@ _MOST_LISTED: Final = 1_000
 _MOST_VISITED: Final = 20_000
 _DEEPEST: Final = 16
 _LONGEST: Final = 4_096
-_IMAGES: Final = {
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-}
+# By the ending of a name: the type of an image, and how its file begins.
+_PNG: Final = "image/png", re.compile(rb"\x89PNG\r\n\x1a\n")
+_JPEG: Final = "image/jpeg", re.compile(rb"\xff\xd8\xff")
+_GIF: Final = "image/gif", re.compile(rb"GIF8[79]a")
+_WEBP: Final = "image/webp", re.compile(rb"RIFF....WEBP", re.S)
+_IMAGES: Final = {".png": _PNG, ".jpg": _JPEG, ".jpeg": _JPEG, ".gif": _GIF, ".webp": _WEBP}
 _MAGIC_BYTES: Final = 12
 
 
@@ -194,7 +194,14 @@ def _is_plain(path: str) -> bool:
 
 
 def _named(path: str) -> str:
-    return _IMAGES.get(os.path.splitext(path)[1].lower(), "")
+    kind, _ = _IMAGES.get(os.path.splitext(path)[1].lower(), ("", None))
+    return kind
+
+
+def _image(path: str, first: bytes) -> str:
+    """The type of an image, by its name and its first bytes; "" for another file."""
+    kind, begins = _IMAGES.get(os.path.splitext(path)[1].lower(), ("", None))
+    return kind if begins is not None and begins.match(first) else ""
 
 
 def _image_type(root: Path, dirname: str, path: str) -> str:
@@ -205,16 +212,6 @@ def _image_type(root: Path, dirname: str, path: str) -> str:
             return _image(path, file.read(_MAGIC_BYTES))
     except OSError:
         return ""
-
-
-def _type_of(data: bytes) -> str:
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data[:6] in (b"GIF87a", b"GIF89a"):
-        return "image/gif"
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ""
 
 
 def artifact(experiment: ExperimentView, trial: Trial, path: str) -> Download:
@@ -241,52 +238,43 @@ def artifact(experiment: ExperimentView, trial: Trial, path: str) -> Download:
     )
 
 
-def _image(path: str, first: bytes) -> str:
-    """The type of an image, by its name and its first bytes; "" for another file."""
-    named = _named(path)
-    return named if named and _type_of(first) == named else ""
-
-
 def pieces_of(root: Path, path: str, size: int) -> Iterator[bytes]:
     """`size` bytes of a file below `root`, which is opened when they are read. Raises OSError."""
     with open_inside(root, path) as file:
-        yield from exactly(file, size)
+        yield from _sent(lambda at, most: file.read(most), size)
 
 
-def exactly(file: Any, size: int) -> Iterator[bytes]:
-    """`size` bytes of a file, which may have been cut or have grown since its size was read.
+def _sent(read: Callable[[int, int], bytes], size: int, most: int = PIECE) -> Iterator[bytes]:
+    """`size` bytes of a file, of which `read` returns some from an offset, at most `most`.
 
-    Raises OSError if it is shorter now.
+    Raises OSError if it is shorter now: it may have been cut since its size was read.
     """
-    left = size
-    while left:
-        piece = file.read(min(PIECE, left))
+    at = 0
+    while at < size:
+        piece = read(at, min(most, size - at))
         if not piece:
             raise OSError(errno.ESTALE, "the file has become shorter while it was sent")
-        left -= len(piece)
+        at += len(piece)
         yield piece
 
 
 def _stored_file(folder: Location, path: str, name: str) -> Download:
-    found = read_from(folder, path, 0, PIECE)
+    found = read_from(folder, path, 0, _MAGIC_BYTES)
     if found is None:
         raise NotThere(f"{folder.public} has no file {path!r}")
     size, first = found
-    pieces = stored_pieces(folder, path, size, first)
+    pieces = _stored_pieces(folder, path, size)
     return Download(name=name, media_type=_image(path, first), size_bytes=size, pieces=pieces)
 
 
-def stored_pieces(folder: Location, path: str, size: int, first: bytes = b"") -> Iterator[bytes]:
+def _stored_pieces(folder: Location, path: str, size: int) -> Iterator[bytes]:
     """`size` bytes of a file in storage. Raises StorageError, OSError."""
-    if first:
-        yield first
-    at = len(first)
-    while at < size:
-        found = read_from(folder, path, at, min(4 * PIECE, size - at))
-        if found is None or not found[1]:
-            raise OSError(errno.ESTALE, "the file has become shorter while it was sent")
-        at += len(found[1])
-        yield found[1]
+
+    def read(at: int, most: int) -> bytes:
+        found = read_from(folder, path, at, most)
+        return b"" if found is None else found[1]
+
+    return _sent(read, size, 4 * PIECE)
 
 
 # -- a checkpoint as a tar archive ----------------------------------------------------------------
@@ -344,7 +332,8 @@ def _here(root: Path, path: str, name: str, *, is_storage: bool) -> Download:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     own = [one for one in found if one[0] != MANIFEST_NAME]
     members = list(_members(own, path.rpartition("/")[2]))
-    return _download(name, members, _read_here(root, path, members))
+    pieces = _archive(members, lambda one: pieces_of(root, f"{path}/{one.path}", one.size))
+    return _download(name, members, _held(root / path, pieces))
 
 
 def _stored(
@@ -360,7 +349,9 @@ def _stored(
         raise NotThere(_not_reached(experiment, trial, record))
     own = sorted(one for one in found if one[0] != MANIFEST_NAME)
     members = list(_members(own, record.dirname))
-    return _download(name, members, _read_stored(location.child(key), members))
+    folder = location.child(key)
+    pieces = _archive(members, lambda one: _stored_pieces(folder, one.path, one.size))
+    return _download(name, members, pieces)
 
 
 def _not_reached(experiment: ExperimentView, trial: Trial, record: CheckpointRecord) -> str:
@@ -409,19 +400,17 @@ def _padding(size: int) -> int:
     return -size % _BLOCK
 
 
-def _read_here(root: Path, path: str, members: Sequence[_Member]) -> Iterator[bytes]:
+def _held(folder: Path, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """The run removes no checkpoint that is being read."""
-    with reading(str(root / path), "send"):
-        for one in members:
-            yield one.header
-            yield from pieces_of(root, f"{path}/{one.path}", one.size)
-            yield bytes(_padding(one.size))
-    yield _END
+    with reading(str(folder), "send"):
+        yield from pieces
 
 
-def _read_stored(folder: Location, members: Sequence[_Member]) -> Iterator[bytes]:
+def _archive(
+    members: Sequence[_Member], content: Callable[[_Member], Iterator[bytes]]
+) -> Iterator[bytes]:
     for one in members:
         yield one.header
-        yield from stored_pieces(folder, one.path, one.size)
+        yield from content(one)
         yield bytes(_padding(one.size))
     yield _END
