@@ -10,7 +10,7 @@ import logging
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from holdfast.experiment.folder.contents import experiments_in, names_like
 from holdfast.experiment.folder.layout import HEAD, JOURNAL, RESULTS, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.folder.nodes_file import read_news
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.trial_folder import list_folder, read_file
+from holdfast.experiment.folder.trial_folder import list_folder
 from holdfast.experiment.records.journal import (
     JournalUnreadable,
     chapters,
@@ -42,11 +42,11 @@ from holdfast.experiment.records.snapshots import snapshot_names
 from holdfast.experiment.records.view import ExperimentView
 from holdfast.names import printable
 from holdfast.syncer.checkpoint.download import with_store
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.journal.segment import Position, readable_end, segment_name, segments
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.store import ObjectInfo, read_note
+from holdfast.syncer.stores.store import ObjectInfo, Store, for_each, read_note
 from holdfast.syncer.uploader.lock import current_holder
 from holdfast.text.values import size
 from holdfast.trial.errors import TuneError
@@ -203,7 +203,7 @@ class KeptRecords:
             with_store(location, lambda store: fetch_earlier(store, self.root / JOURNAL))
         for name in snapshot_names(self.root):
             (self.root / name).unlink()
-        _fetch_snapshots(location, names, self.root)
+        with_store(location, lambda store: _fetch_snapshots(store, names, self.root))
         return Layout(self.root)
 
     def read(self, location: Location, run: int | None = None) -> ExperimentView:
@@ -279,14 +279,12 @@ def _holds_experiments(folder: str) -> bool:
         return False
 
 
-def _fetch_snapshots(location: Location, names: Sequence[str], root: Path) -> None:
-    from concurrent.futures import ThreadPoolExecutor
+async def _fetch_snapshots(store: Store, names: Sequence[str], root: Path) -> None:
+    async def fetch(name: str) -> None:
+        with suppress(NotStored):  # replaced by a newer one since it was listed
+            await store.get(name, root / name)
 
-    with ThreadPoolExecutor(_READERS, "holdfast-read") as pool:
-        found = pool.map(lambda name: read_file(location, name), names)
-        for name, data in zip(names, found, strict=True):
-            if data is not None:  # None: replaced by a newer one since it was listed
-                (root / name).write_bytes(data)
+    await for_each(fetch, names, at_once=_READERS)
 
 
 def damages(layout: Layout, begins: int, end: Position | None = None) -> Iterator[str]:

@@ -109,41 +109,6 @@ class StoredTrial:
     resolve_config: ResolveConfig = config_without_code
     best: Row | None = None
 
-    def checkpoints(self) -> list[tuple[Checkpoint, StoredCheckpoint]]:
-        """The checkpoints, without those that were not persisted and are not on this machine."""
-        reachable = []
-        for known in self.known_checkpoints:
-            checkpoint = self.folder.checkpoint(known.dirname, persisted=known.persisted)
-            if checkpoint is not None:
-                reachable.append((checkpoint, known))
-        return reachable
-
-    def metrics(self) -> Row:
-        if self.trial is None:
-            return _folder_metrics(self.folder)
-        if self.best is not None:
-            config = self.resolve_config(self.trial.config)
-            return {**result_metrics(self.trial, self.best), "config": config}
-        return trial_metrics(self.trial, self.folder, self.resolve_config)
-
-    def rows(self) -> list[Row]:
-        known = self.folder.rows() if self.trial is None else rows_of(self.trial, self.folder)
-        return known.rows()
-
-    def for_pickle(self) -> StoredTrial:
-        """A copy that can be pickled."""
-        return replace(self, folder=self.folder.for_pickle())
-
-    def after_unpickle(self) -> StoredTrial:
-        """A copy for this machine after unpickling."""
-        return replace(self, folder=self.folder.after_unpickle())
-
-    def shown_metrics(self) -> Row:
-        """The metrics for a repr; read from files only if the records lack them."""
-        if self.trial is not None and self.best is None:
-            return recorded_row(self.trial)
-        return self.metrics()
-
 
 def recorded_row(trial: Trial) -> Row:
     """The newest row in the experiment's records; reads no file."""
@@ -368,7 +333,14 @@ class Result:
     @cached_property
     def metrics(self) -> Row | None:
         """The last row, with the automatic metrics, the config and the experiment tag."""
-        return None if self._stored is None else self._stored.metrics()
+        if (stored := self._stored) is None:
+            return None
+        if stored.trial is None:
+            return _folder_metrics(stored.folder)
+        if stored.best is not None:
+            config = stored.resolve_config(stored.trial.config)
+            return {**result_metrics(stored.trial, stored.best), "config": config}
+        return trial_metrics(stored.trial, stored.folder, stored.resolve_config)
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -506,7 +478,10 @@ class Result:
 
     def rows(self) -> list[Row]:
         """The row of every iteration, read from `result.json` each time."""
-        return [] if self._stored is None else self._stored.rows()
+        if (stored := self._stored) is None:
+            return []
+        folder, trial = stored.folder, stored.trial
+        return (folder.rows() if trial is None else rows_of(trial, folder)).rows()
 
     @property
     def plot(self) -> ResultPlots:
@@ -557,7 +532,12 @@ class Result:
 
     @cached_property
     def _checkpoints(self) -> list[tuple[Checkpoint, StoredCheckpoint]]:
-        return [] if self._stored is None else self._stored.checkpoints()
+        """Without those that were not persisted and are not on this machine."""
+        if (stored := self._stored) is None:
+            return []
+        known = stored.known_checkpoints
+        found = (stored.folder.checkpoint(one.dirname, persisted=one.persisted) for one in known)
+        return [(made, one) for made, one in zip(found, known, strict=True) if made is not None]
 
     def __getstate__(self) -> dict[str, Any]:
         stored = self._stored
@@ -568,7 +548,7 @@ class Result:
             "path": self.path,
             "stop_reason": self.stop_reason,
             "why": self.why,
-            "_stored": stored.for_pickle(),
+            "_stored": replace(stored, folder=stored.folder.for_pickle()),
             "_tags": dict(self._tags),
         }
         # The last row is in the run's records; without them, only in the folder.
@@ -576,12 +556,15 @@ class Result:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        if self._stored is not None:
-            self._stored = self._stored.after_unpickle()
+        if (stored := self._stored) is not None:
+            self._stored = replace(stored, folder=stored.folder.after_unpickle())
 
     def _shown_metrics(self) -> Row:
         """The metrics to show; read from files only if the records lack them."""
-        return (self.metrics or {}) if self._stored is None else self._stored.shown_metrics()
+        stored = self._stored
+        if stored is None or stored.trial is None or stored.best is not None:
+            return self.metrics or {}
+        return recorded_row(stored.trial)
 
     @property
     def _plain_config(self) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from holdfast.experiment.folder.layout import (
 from holdfast.plain_numbers import is_number
 from holdfast.schema import check_table
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import is_whole
 from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.files.threads import call_and_wait
@@ -196,19 +197,6 @@ def list_folder(location: Location) -> list[str]:
     return _asked(location, "list", location.public, look) or []
 
 
-def have_files(location: Location, names: list[str]) -> list[bool]:
-    """Whether each file exists below a folder of some storage. Raises StorageError."""
-    from pyarrow.fs import FileType
-
-    def look() -> list[bool]:
-        filesystem, _ = location.arrow()
-        infos = filesystem.get_file_info([location.child(name).arrow()[1] for name in names])
-        return [info.type == FileType.File for info in infos]
-
-    found = _asked(location, "list", location.public, look)
-    return [False] * len(names) if found is None else found
-
-
 def has_bucket(location: Location) -> bool:
     """Whether the first part of a path exists in some storage; True without permission to ask.
 
@@ -346,9 +334,9 @@ class TrialFolder:
         """
         if self.local is not None:
             return self._complete_here(self.local)
-        names = [name for name in list_folder(self.location) if is_checkpoint(name)]
-        whole = have_files(self.location, [f"{name}/{MANIFEST_NAME}" for name in names])
-        return [name for name, is_whole in zip(names, whole, strict=True) if is_whole]
+        listed = with_store(self.location, lambda store: store.list())
+        above = [one.key.rpartition("/")[0] for one in listed if one.name == MANIFEST_NAME]
+        return [name for name in above if is_checkpoint(name)]
 
     @staticmethod
     def _complete_here(folder: Path) -> list[str]:

@@ -17,7 +17,6 @@ import pytest
 
 from holdfast.experiment.folder.settings import Settings
 from holdfast.results import following
-from holdfast.results.page.followed import FollowedExperiment
 from holdfast.results.reading import ExperimentNotFound, find
 from holdfast.scheduler.events import (
     EndOrdered,
@@ -32,19 +31,20 @@ from holdfast.syncer.journal.segment import framed
 from holdfast.testing.rehearsal import trial_spec
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
+from tests.results.reported import Watched
 from tests.rig.runs.recorded import RecordedExperiment
 
 
-class Page:
-    """A recorded run, and what follows it. A look is due whenever a test looks."""
+class Page(Watched):
+    """A recorded run, and what follows it."""
 
     def __init__(self, root: Path, **spec: Any) -> None:
+        found = partial(find, str(root), Settings.read({}), {}, asks=False)
+        super().__init__(lambda kept: found(kept=kept), lambda: self.run.now)
         self.root = root
-        self.at = 0.0
         self.run = RecordedExperiment(root, **{"metric": "loss", "mode": "min", **spec})
         self.lock: int | None = None
         self.hold()
-        self._made: FollowedExperiment | None = None
 
     def hold(self) -> None:
         """A process runs it."""
@@ -56,30 +56,6 @@ class Page:
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
-
-    @property
-    def followed(self) -> FollowedExperiment:
-        if self._made is None:
-            found = partial(find, str(self.root), Settings.read({}), {}, asks=False)
-            self._made = FollowedExperiment(
-                "run",
-                lambda kept: found(kept=kept),
-                clock=lambda: self.at,
-                cpu=lambda: 0.0,
-                now=lambda: self.run.now,
-            )
-        return self._made
-
-    def look(self) -> int:
-        self.at += 10.0
-        return self.followed.look().version
-
-    def news(self, version: int) -> dict[str, dict[str, Any]]:
-        """The trials that have changed since, by id."""
-        self.look()
-        changed = self.followed.changed_since(version)
-        assert changed is not None, "the page must read everything again"
-        return {one["trial_id"]: one for one in changed["trials"]}
 
     def column(self, name: str) -> list[Any]:
         answer = self.followed.trials()
@@ -94,8 +70,7 @@ class Page:
 
     def close(self) -> None:
         self.release()
-        if self._made is not None:
-            self._made.close()
+        super().close()
         self.run.close()
 
 
@@ -383,7 +358,7 @@ def test_an_older_page_reads_all_again_after_the_server_has_restarted(page: Page
     version = page.look()
     page.run.now += 1  # the versions of a server begin with the time
     page.followed.close()
-    page._made = None
+    page.made = None
     assert page.look() > version
     assert page.followed.changed_since(version) is None
     assert page.followed.changed_since(page.followed.version + 1) is None

@@ -7,13 +7,11 @@ import io
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast.experiment.folder.layout import HEAD, JOURNAL
 from holdfast.experiment.folder.settings import Settings
-from holdfast.results.page.followed import FollowedExperiment
 from holdfast.results.page.place import Place
 from holdfast.results.page.trial_files import NotThere
 from holdfast.results.reading import ExperimentNotFound, find
@@ -22,12 +20,13 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.journal.journal import readable_end
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.uploader import Uploader
+from tests.results.reported import Watched
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.storage.bucket import Bucket
 from tests.rig.storage.s3_server import S3Server
 
 
-class Elsewhere:
+class Elsewhere(Watched):
     """A run on another machine, which publishes to a bucket; and its page here."""
 
     def __init__(self, moto: S3Server, root: Path) -> None:
@@ -36,8 +35,7 @@ class Elsewhere:
         base, _, query = self.bucket.uri.partition("?")
         self.place, self.uri = self.bucket.uri, f"{base}/run?{query}"
         self.settings = Settings(local_dir=root / "here", explicit_local_dir=True)
-        self.at = 0.0
-        self._made: FollowedExperiment | None = None
+        super().__init__(lambda kept: find(self.uri, self.settings, {}, asks=False, kept=kept))
         self._runner = asyncio.Runner()
         self._uploader: Uploader | None = None
 
@@ -60,30 +58,8 @@ class Elsewhere:
             await self._uploader.open()
         await self._uploader.publish(readable_end(self.run.layout.journal), 0)
 
-    @property
-    def followed(self) -> FollowedExperiment:
-        if self._made is None:
-            self._made = FollowedExperiment(
-                "run",
-                lambda kept: find(self.uri, self.settings, {}, asks=False, kept=kept),
-                clock=lambda: self.at,
-                cpu=lambda: 0.0,
-            )
-        return self._made
-
-    def look(self) -> int:
-        self.at += 10.0
-        return self.followed.look().version
-
-    def news(self, version: int) -> dict[str, Any]:
-        self.look()
-        changed = self.followed.changed_since(version)
-        assert changed is not None
-        return {one["trial_id"]: one for one in changed["trials"]}
-
     def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
+        super().close()
         if self._uploader is not None:
             self._runner.run(self._uploader.close())
         self._runner.close()
