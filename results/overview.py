@@ -233,15 +233,16 @@ def experiment_as_json(experiment: ExperimentView, *, now: float) -> dict[str, A
     """The facts, the names of the varied parameters, and every trial, as JSON values."""
     machine, spec = experiment.machine, experiment.machine.spec
     trials, standing = list(machine.trials.values()), experiment.standing(now)
-    plain = [trial_as_json(experiment, trial, is_live=standing.is_live) for trial in trials]
+    is_live = standing.is_live
+    plain = {one.trial_id: trial_as_json(experiment, one, is_live=is_live) for one in trials}
     best = leader(trials, spec.metric, spec.mode)
     return {
         **facts_as_json(experiment, standing),
-        "best": None if best is None else plain[trials.index(best)],
+        "best": None if best is None else plain[best.trial_id],
         "rungs": [asdict(rung) for rung in rung_counts(trials)],
         "takeovers": [asdict(takeover) for takeover in takeover_facts(trials)],
         "varied": varied_names(spec, trials),
-        "trials": plain,
+        "trials": list(plain.values()),
     }
 
 

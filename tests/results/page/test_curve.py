@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.results.page.entries import Entries, cells, json_value
+from holdfast.results.page.facts import space_of
 from holdfast.results.page.rows import Point, Recent, Wanted, add_lines, add_table, thinned
 from holdfast.results.ranking import varied_names
+from holdfast.results.recorded_space import read_domain
 from holdfast.trial.events import Reported
 from holdfast.trial.search_space.description import describe
 from tests.rig.runs.recorded import RecordedExperiment
@@ -164,6 +166,46 @@ def test_the_varied_parameters_are_those_of_the_results(tmp_path: Path) -> None:
             run.machine.spec, trials
         )
         run.close()
+
+
+def test_the_space_in_the_records_says_what_a_config_may_be() -> None:
+    from holdfast import tune
+
+    space = {
+        "lr": tune.loguniform(1e-4, 0.1),
+        "layers": tune.qrandint(2, 8, 2),
+        "noise": tune.randn(0, 1),
+        "kind": tune.grid_search(["a", None, True]),
+        "net": tune.choice([{"width": tune.randint(1, 9)}, "none"]),
+        "made": tune.sample_from(lambda: 1),
+        "fixed": 3,
+    }
+    shown = {one["name"]: one for one in space_of(describe(space))}
+    names = ("kind", "low", "high", "log", "choices")
+    assert {name: tuple(one[key] for key in names) for name, one in shown.items()} == {
+        "lr": ("loguniform", 1e-4, 0.1, True, []),
+        "layers": ("qrandint", 2, 8, False, []),
+        "noise": ("randn", None, None, False, []),
+        "kind": ("grid_search", None, None, False, ["a", None, True]),
+        "net": ("choice", None, None, False, []),
+        "made": ("sample_from", None, None, False, []),
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "uniform(0, __import__('os'))",
+        "uniform(2, 1)",
+        "open('x')",
+        "choice(" * 50_000,
+        "uniform(",
+        "[\0]",
+    ],
+)
+def test_a_text_that_is_no_domain_is_none(text: str) -> None:
+    """Nothing in the records is evaluated."""
+    assert read_domain(text) is None
 
 
 @pytest.mark.parametrize("bad", ["\x00", "\r", 'a"b\x00,'])
