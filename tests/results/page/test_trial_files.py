@@ -102,6 +102,16 @@ def test_artifacts_are_the_users_files(trial: Trial) -> None:
         assert artifact(found, known, path).media_type == ""
 
 
+def test_a_file_that_is_cut_while_it_is_sent_is_an_error(trial: Trial) -> None:
+    (trial.folder / "large").write_bytes(bytes(3 << 20))
+    found = trial.found
+    pieces = artifact(found, found.machine.trials[trial.id], "large").pieces
+    next(pieces)
+    os.truncate(trial.folder / "large", 1 << 20)
+    with pytest.raises(OSError, match="the file has become shorter while it was sent"):
+        list(pieces)
+
+
 def test_only_the_first_thousand_artifacts_are_listed(trial: Trial) -> None:
     for at in range(1_005):
         (trial.folder / f"f{at:04}").touch()
