@@ -33,6 +33,7 @@ _SCHEDULERS = {
 }
 # Public names of holdfast.tune.search.
 _SEARCHERS = {
+    "auto": "AutoSearch",
     "ax": "AxSearch",
     "bayesopt": "BayesOptSearch",
     "bohb": "TuneBOHB",

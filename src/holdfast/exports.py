@@ -135,6 +135,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.scheduler.searchers.dehb": "DEHBSearch",
         "holdfast.scheduler.searchers.searcher": "BasicVariantGenerator Searcher UNDEFINED_METRIC_MODE UNDEFINED_SEARCH_SPACE UNRESOLVED_SEARCH_SPACE",
         "holdfast.trial.space": "grid_search",
+        "holdfast.tune.search.auto": "AutoSearch",
         "holdfast.tune.search.ax": "AxSearch",
         "holdfast.tune.search.bayesopt": "BayesOptSearch",
         "holdfast.tune.search.bohb": "TuneBOHB",

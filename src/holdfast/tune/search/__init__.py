@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from holdfast.scheduler.searchers.searcher import Searcher as Searcher
     from holdfast.trial.space import grid_search as grid_search
+    from holdfast.tune.search.auto import AutoSearch as AutoSearch
     from holdfast.tune.search.ax import AxSearch as AxSearch
     from holdfast.tune.search.bayesopt import BayesOptSearch as BayesOptSearch
     from holdfast.tune.search.bohb import TuneBOHB as TuneBOHB

@@ -1,0 +1,68 @@
+"""`AutoSearch`: holdfast's own search, for every space. It needs NumPy, and no other library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.trial.search_space.parameters import Parameters, inside
+from holdfast.trial.space import Categorical, check_called, grid_values, is_grid
+from holdfast.tune.search.library import AssignmentCodec, LibrarySearch, SearchGoal, Study
+
+
+class AutoSearch(LibrarySearch):
+    """Bayesian optimization by a Gaussian process, for every kind of space.
+
+    The first 8 configs are spread over the space. Then a Gaussian process learns from the trials,
+    and the config with the highest expected improvement comes next. If a scheduler stops trials
+    early, the process learns from what they reported on the way: the iteration is one more
+    coordinate. A trial that runs counts with the value that the process expects of it. A failed
+    trial is as bad as the worst half. A value that is better than all others by far does not blind
+    it for the others: losses above the median count only to twice its distance from the best.
+
+    It searches every domain, also in a choice; a choice of numbers is taken as ordered. The values
+    of a `grid_search` are tried in turn, in as many trials each, and the rest is searched for
+    each. With several metrics, each config improves a mean of them with other weights. No config
+    is suggested twice; the search is over if there is no new one.
+
+    D. R. Jones, M. Schonlau, W. J. Welch, "Efficient Global Optimization of Expensive Black-Box
+    Functions" (1998); several metrics as in J. Knowles, "ParEGO" (2006). For the parameters see
+    `LibrarySearch`. Raises InvalidConfig.
+    """
+
+    takes_many_metrics = True
+
+    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
+        if is_own:
+            check_called(space, "space")
+        return GridParameters(space, who=self._name, named=not is_own)
+
+    def open_study(self, parameters: GridParameters, goal: SearchGoal, seed: int) -> Study:
+        from holdfast.tune.search.auto_study import AutoStudy
+
+        return AutoStudy(parameters, seed=seed, grids=parameters.grids, metrics=len(goal.metrics))
+
+
+class GridParameters(Parameters):
+    """The parameters of a space whose grids are choices; `grids` are the names of these."""
+
+    def __init__(self, space: Mapping[str, Any], *, who: str, named: bool) -> None:
+        self.grids = frozenset(_grids(space, ""))
+        super().__init__(_with_choices(space), who=who, named=named)
+
+
+def _with_choices(space: Any) -> Any:
+    """The space with a choice in place of each grid."""
+    if is_grid(space):
+        return Categorical(categories=tuple(grid_values(space) or ()))
+    if isinstance(space, Mapping):
+        return {key: _with_choices(part) for key, part in space.items()}
+    return space
+
+
+def _grids(space: Any, name: str) -> Iterator[str]:
+    if is_grid(space):
+        yield name
+    elif isinstance(space, Mapping):
+        for key, part in space.items():
+            yield from _grids(part, inside(name, key))

@@ -1,0 +1,483 @@
+"""The model of `AutoSearch`: which config to try next. Imported in the search's thread only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import field
+from itertools import chain, pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import is_number
+from holdfast.scheduler.searchers.cube import bounds, place, value_at, varied
+from holdfast.scheduler.searchers.searcher import FINISHED
+from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.space import Categorical, Integer, Normal
+from holdfast.trial.values import unwrap_scalar
+from holdfast.tune.search.gaussian_process import (
+    Array,
+    GaussianProcess,
+    Kernel,
+    log_expected_improvement,
+)
+from holdfast.tune.search.library import Losses, Query, Study
+
+# The first configs are spread over the space.
+_SPREAD: Final = 8
+# The model begins with as many results.
+_LEAST_RESULTS: Final = 4
+# The most points that the model learns from, and of running trials that it takes into account.
+_MOST_POINTS, _MOST_RUNNING = 150, 100
+# Candidates: at random, near the best, and around the most promising ones, in rounds.
+_RANDOM, _NEAR, _ROUNDS, _AROUND = 500, 500, 2, 100
+# The steps of the fit of a kernel: the first one, and one with few new results.
+_FIRST_STEPS, _STEPS = 40, 8
+_REFIT = 1.05
+# Draws until the space is taken to have no new config.
+_MOST_DRAWS: Final = 1000
+_LAST: Final = 1.0 - 1e-9
+# The share of a candidate's changed numbers that are the first or the last value: the best one
+# often is, and a small step rarely leads there.
+_AT_ENDS = 0.1
+# Whole numbers and steps with so few values are rounded for the model, as they are for a trial.
+_FEW_VALUES: Final = 32
+# At which share of a trial's longest course its reports are remembered: each third of the last.
+_RATIO: Final = 3
+
+
+class Axes:
+    """The parameters of a space as columns of an array: `vectors` with one column for each.
+
+    A number is its place from 0 to 1, as is a category of a choice of numbers, by its order; any
+    other category is its index. The value of a parameter that does not exist has no meaning.
+    Parameters of the same name and domain in several categories of one choice share a column, so
+    that what is learned in one is known in the others.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = parameters
+        shared: dict[Any, int] = {}
+        self._column = {
+            one.name: shared.setdefault(_shared_name(one), len(shared)) for one in parameters
+        }
+        firsts = {self._column[one.name]: one for one in reversed(parameters)}
+        self._firsts = [firsts[column] for column in range(len(shared))]
+        self.orders = [_order(one) for one in self._firsts]
+        self.sizes = np.array(
+            [
+                one.count if isinstance(one.domain, Categorical) and order is None else 0
+                for one, order in zip(self._firsts, self.orders, strict=True)
+            ]
+        )
+        self._levels = [
+            _levels(one, order) for one, order in zip(self._firsts, self.orders, strict=True)
+        ]
+        ends = np.cumsum(np.maximum(self.sizes, 1))
+        self.columns = [
+            tuple(range(end - max(size, 1), end))
+            for end, size in zip(map(int, ends), map(int, self.sizes), strict=True)
+        ]
+
+    def column(self, name: str) -> int:
+        return self._column[name]
+
+    def vector(self, assignment: Assignment) -> Array:
+        found = np.full(len(self._firsts), 0.5)
+        found[self.sizes > 0] = 0.0
+        for one in self.parameters:
+            if one.name in assignment:
+                column = self._column[one.name]
+                value, order = assignment[one.name], self.orders[column]
+                if order is None:
+                    found[column] = place(one, value)
+                else:
+                    found[column] = (order.index(value) + 0.5) / len(order)
+        return found
+
+    def assignment(self, vector: Array) -> Assignment:
+        found: dict[str, Any] = {}
+        for one in self.parameters:
+            if one.exists_in(found):
+                column = self._column[one.name]
+                part, order = float(vector[column]), self.orders[column]
+                if order is None:
+                    found[one.name] = value_at(one, part)
+                else:
+                    found[one.name] = order[min(int(part * len(order)), len(order) - 1)]
+        return found
+
+    def draw(self, count: int, rng: np.random.Generator, *, at_ends: float = 0.0) -> Array:
+        """Random vectors. A share `at_ends` of the numbers is the first or the last value: the
+        best one often is, and a random one never."""
+        places = rng.random((count, len(self._firsts)))
+        numbers = self.sizes == 0
+        wider = (places[:, numbers] - 0.5) / (1.0 - at_ends) + 0.5
+        places[:, numbers] = np.clip(wider, 0.0, _LAST)
+        return self.of_cube(places)
+
+    def of_cube(self, vectors: Array) -> Array:
+        """The vectors at uniform places of the unit cube."""
+        chosen = self.sizes > 0
+        vectors[:, chosen] = np.floor(vectors[:, chosen] * self.sizes[chosen])
+        return vectors
+
+    def near(self, vectors: Array, widths: Any, rng: np.random.Generator) -> Array:
+        """Each vector with some of its values changed: at least one, on average two or a third."""
+        count, size = vectors.shape
+        changed = rng.random(vectors.shape) < max(2 / size, 0.3)
+        changed[np.arange(count), rng.integers(0, size, count)] = True
+        moved = vectors + rng.normal(size=vectors.shape) * widths
+        # Reflected at the ends, as clipped ones would gather there.
+        moved = np.abs(moved)
+        moved = np.clip(np.where(moved > 1.0, 2.0 - moved, moved), 0.0, _LAST)
+        at_ends = rng.random(vectors.shape) < _AT_ENDS
+        moved = np.where(at_ends, np.where(rng.random(vectors.shape) < 0.5, 0.0, _LAST), moved)
+        chosen = self.sizes > 0
+        others = np.floor(rng.random((count, int(chosen.sum()))) * self.sizes[chosen])
+        moved[:, chosen] = np.where(rng.random(others.shape) < 0.5, others, vectors[:, chosen])
+        return np.where(changed, moved, vectors)
+
+    def points(self, vectors: Array) -> Array:
+        """The vectors as the kernel sees them: rounded, with a column for each category, and in
+        the middle where a parameter does not exist."""
+        exists = self._exist(vectors)
+        found = np.zeros((len(vectors), sum(map(len, self.columns))))
+        for i, columns in enumerate(self.columns):
+            values = vectors[:, i]
+            if self.sizes[i]:
+                rows = np.flatnonzero(exists[:, i])
+                found[rows, columns[0] + values[rows].astype(int)] = math.sqrt(0.5)
+                continue
+            if (levels := self._levels[i]) is not None:
+                values = levels[np.abs(values[:, None] - levels).argmin(axis=1)]
+            found[:, columns[0]] = np.where(exists[:, i], values, 0.5)
+        return found
+
+    def _exist(self, vectors: Array) -> Any:
+        exists = np.zeros(vectors.shape, dtype=bool)
+        for one in self.parameters:
+            here: Any = True
+            for parent, number in one.conditions:
+                at = self._column[parent]
+                here = here & exists[:, at] & (vectors[:, at].astype(int) == number)
+            exists[:, self._column[one.name]] |= here
+        return exists
+
+
+def _shared_name(parameter: Parameter) -> tuple[Any, ...]:
+    """What parameters in several categories of one choice have in common."""
+    name, domain = parameter.name, parameter.domain
+    if not parameter.conditions:
+        return (name,)
+    (parent, number), outer = parameter.conditions[-1], parameter.conditions[:-1]
+    return (parent, name.removeprefix(f"{parent}:{number}"), repr(domain), outer)
+
+
+def _order(parameter: Parameter) -> list[int] | None:
+    """The categories of a choice of numbers in their order; None if it is none."""
+    if not isinstance(parameter.domain, Categorical) or parameter.count < 3:
+        return None
+    values = [unwrap_scalar(one) for one in parameter.domain.categories]
+    if not all(is_number(one) and math.isfinite(one) for one in values):
+        return None
+    return sorted(range(len(values)), key=values.__getitem__)
+
+
+def _levels(parameter: Parameter, order: Sequence[int] | None) -> Array | None:
+    """The places of a parameter with few values."""
+    if order is not None:
+        return (np.arange(len(order)) + 0.5) / len(order)
+    domain = parameter.domain
+    if isinstance(domain, (Categorical, Normal)):
+        return None
+    step = domain.q or (1 if isinstance(domain, Integer) else 0)
+    low, high = bounds(domain)
+    if not step or (high - low) / step >= _FEW_VALUES:
+        return None
+    count = round((high - low) / step) + 1
+    return np.array([place(parameter, parameter.fit(low + i * step)) for i in range(count)])
+
+
+@dataclass(slots=True, kw_only=True)
+class Tried:
+    """A config, and what it has reported. `ended` is None while it runs, and (None,) if it
+    failed.
+
+    `steps` has the losses at some iterations, and at the newest one.
+    """
+
+    vector: Array
+    steps: dict[int, Losses] = field(default_factory=dict)
+    newest: int = 0
+    losses: Losses | None = None
+    is_ended: bool = False
+    is_early: bool = False
+
+    def saw(self, step: int, losses: Losses) -> None:
+        if self.newest and not _is_kept(self.newest):
+            self.steps.pop(self.newest, None)
+        self.newest = step
+        self.steps[step] = losses
+
+
+def _is_kept(step: int) -> bool:
+    """True for powers of the ratio: so few reports of a long course are kept."""
+    while step > 1 and step % _RATIO == 0:
+        step //= _RATIO
+    return step == 1
+
+
+class Trend:
+    """How much the losses of a trial change on average from each iteration to the `longest`.
+
+    The median of the changes between iterations at which reports are kept. Without it, the early
+    reports of good trials would be as bad as the last ones of bad trials.
+    """
+
+    def __init__(self, tried: Sequence[Tried], longest: int, metrics: int) -> None:
+        steps = sorted({step for one in tried for step in one.steps if _is_kept(step)} | {longest})
+        changes = [
+            [
+                np.subtract(one.steps[later], one.steps[step])
+                for one in tried
+                if step in one.steps and later in one.steps
+            ]
+            for step, later in pairwise(steps)
+        ]
+        medians = [np.median(some, axis=0) if some else np.zeros(metrics) for some in changes]
+        self._steps = np.log(steps)
+        self._left = np.cumsum([*medians, np.zeros(metrics)][::-1], axis=0)[::-1]
+
+    def at_end(self, step: int, losses: Losses) -> Losses:
+        """The losses at `step` with the changes that are expected until the end."""
+        return tuple(
+            loss + float(np.interp(math.log(step), self._steps, left))
+            for loss, left in zip(losses, self._left.T, strict=True)
+        )
+
+
+class AutoStudy(Study):
+    """A Gaussian process over configs and iterations.
+
+    All that it knows follows from the calls and their order, so that it continues after a restore
+    as if it had not ended.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        *,
+        seed: int = 0,
+        grids: Collection[str] = (),
+        metrics: int = 1,
+    ) -> None:
+        self._parameters = parameters
+        self._metrics = metrics
+        self._axes = Axes(varied(parameters.all))
+        self._grids = [
+            (self._axes.column(one.name), one.count)
+            for one in self._axes.parameters
+            if one.name in grids
+        ]
+        self._offsets = np.random.default_rng(seed).random(len(self._axes.columns))
+        self._tried: dict[int, Tried] = {}
+        self._known: set[tuple[Any, ...]] = set()
+        size = sum(map(len, self._axes.columns))
+        self._kernel = Kernel.prior([*self._axes.columns, (size,)])
+        self._results = 0
+        self._fitted = 0  # the number of results that the kernel has seen
+        # Courses are compared only if some end early: else all end at the same iteration.
+        self._uses_steps = False
+
+    # -- what has happened ---------------------------------------------------------------------
+
+    def take(self, query: Query, assignment: Assignment) -> None:
+        self._tried[query.number] = Tried(vector=self._axes.vector(assignment))
+        self._known.add(_key(assignment))
+
+    def saw(self, query: Query, step: int, losses: Losses) -> None:
+        self._tried[query.number].saw(max(step, 1), losses)
+
+    def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
+        tried = self._tried[query.number]
+        tried.losses, tried.is_ended, tried.is_early = losses, True, query.pruned
+        self._uses_steps |= query.pruned
+        self._results += losses is not None
+        if self._results >= max(_LEAST_RESULTS, _REFIT * self._fitted, self._fitted + 1):
+            steps = _STEPS if self._fitted else _FIRST_STEPS
+            self._fitted = self._results
+            data = self._data(np.random.default_rng(query.seed))
+            self._kernel = self._kernel.fit(data.points, data.values, steps=steps)
+
+    # -- what comes next -----------------------------------------------------------------------
+
+    def ask(self, query: Query) -> Assignment | str:
+        rng = np.random.default_rng(query.seed)
+        fixed = self._combination(query.number)
+        if len(self._tried) < _SPREAD or not self._fitted:
+            ranked = self._spread(query.number, fixed)
+        else:
+            ranked = self._improving(fixed, rng)
+        for vector in chain(ranked, self._drawn(fixed, rng)):
+            answer = self._axes.assignment(vector)
+            if _key(answer) not in self._known:
+                whole = self._parameters.complete(answer, _Chance(rng))
+                self.take(query, whole)
+                return whole
+        return FINISHED
+
+    def _combination(self, number: int) -> dict[int, float]:
+        """The values of the grids in turn, the first one fastest."""
+        found = {}
+        for column, count in self._grids:
+            number, index = divmod(number, count)
+            ordered = self._axes.orders[column]
+            found[column] = (index + 0.5) / count if ordered is not None else float(index)
+        return found
+
+    def _drawn(self, fixed: dict[int, float], rng: np.random.Generator) -> Iterator[Array]:
+        for _ in range(_MOST_DRAWS):
+            yield _with(self._axes.draw(1, rng), fixed)[0]
+
+    def _spread(self, number: int, fixed: dict[int, float]) -> Array:
+        """The point with this number of a sequence that fills the cube evenly: M. Roberts, "The
+        Unreasonable Effectiveness of Quasirandom Sequences" (2018)."""
+        size = len(self._offsets)
+        base = 2.0
+        for _ in range(40):
+            base = (1.0 + base) ** (1.0 / (size + 1))
+        parts = (self._offsets + number * base ** -np.arange(1.0, size + 1)) % 1.0
+        return _with(self._axes.of_cube(parts[None, :]), fixed)
+
+    def _improving(self, fixed: dict[int, float], rng: np.random.Generator) -> Array:
+        """Vectors, those with the highest expected improvement first."""
+        data = self._data(rng)
+        process = GaussianProcess(self._kernel, data.points, data.values)
+        running = [one.vector for one in self._tried.values() if self._is_unseen(one)]
+        if running:
+            points = self._whole(np.stack(running[-_MOST_RUNNING:]))
+            expected, _ = process.predict(points)
+            process = GaussianProcess(
+                self._kernel,
+                np.vstack([data.points, points]),
+                np.concatenate([data.values, expected]),
+                variance=process.variance,
+            )
+        means, _ = process.predict(self._whole(data.vectors))
+        best = float(means.min())
+        good = data.vectors[np.argsort(means)[:10]]
+
+        def improvement(vectors: Array) -> Array:
+            return log_expected_improvement(*process.predict(self._whole(vectors)), best)
+
+        widths = 10 ** rng.uniform(-2.5, -0.5, (_NEAR, 1))
+        around = self._axes.near(good[rng.integers(0, len(good), _NEAR)], widths, rng)
+        even = self._axes.draw(_RANDOM // 2, rng)
+        outer = self._axes.draw(_RANDOM // 2, rng, at_ends=0.5)
+        found = _with(np.vstack([even, outer, around]), fixed)
+        gains = improvement(found)
+        for turn in range(_ROUNDS):
+            top = np.argsort(-gains)[:20]
+            centers = np.repeat(found[top[:5]], _AROUND // 5, axis=0)
+            nearer = _with(self._axes.near(centers, 0.05 * 0.4**turn, rng), fixed)
+            found = np.vstack([found[top], nearer])
+            gains = np.concatenate([gains[top], improvement(nearer)])
+        return found[np.argsort(-gains)[:20]]
+
+    # -- the data ------------------------------------------------------------------------------
+
+    def _whole(self, vectors: Array) -> Array:
+        """The points of trials that train to their end."""
+        return np.hstack([self._axes.points(vectors), np.ones((len(vectors), 1))])
+
+    def _is_unseen(self, tried: Tried) -> bool:
+        """True for a running trial of which the model has no report."""
+        return not tried.is_ended and not (tried.steps and self._uses_steps)
+
+    def _data(self, rng: np.random.Generator) -> _Data:
+        longest = max(2, *(one.newest for one in self._tried.values()))
+        trend = None
+        if self._uses_steps:
+            trend = Trend(list(self._tried.values()), longest, self._metrics)
+        rows: list[tuple[Tried, float, Losses | None]] = []
+        for one in self._tried.values():
+            is_whole = one.is_ended and not (one.is_early and one.steps)
+            for step, losses in one.steps.items():
+                if trend is not None and not (is_whole and step == one.newest):
+                    share = math.log(step) / math.log(longest)
+                    rows.append((one, share, trend.at_end(step, losses)))
+            if one.is_ended and (is_whole or trend is None):
+                rows.append((one, 1.0, one.losses))
+        values = _standardized([losses for _, _, losses in rows], _weights(self._metrics, rng))
+        kept = np.arange(len(rows))
+        if len(rows) > _MOST_POINTS:
+            order = np.argsort(values, kind="stable")
+            half = _MOST_POINTS // 2
+            others = rng.choice(order[half:], _MOST_POINTS - half, replace=False)
+            kept = np.concatenate([order[:half], others])
+            values = values[kept]
+        vectors = np.stack([rows[i][0].vector for i in kept])
+        shares = np.array([[rows[i][1]] for i in kept])
+        return _Data(
+            vectors=vectors, points=np.hstack([self._axes.points(vectors), shares]), values=values
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Data:
+    """What the model learns from: vectors, their points with the share of the course, and the
+    standardized losses."""
+
+    vectors: Array
+    points: Array
+    values: Array
+
+
+class _Chance:
+    """A NumPy generator as `Parameter.draw` uses one."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def random(self) -> float:
+        return float(self._rng.random())
+
+
+def _weights(metrics: int, rng: np.random.Generator) -> Array:
+    """Of each metric in the mean that the next config improves."""
+    return rng.dirichlet(np.ones(metrics)) if metrics > 1 else np.ones(1)
+
+
+def _standardized(rows: Sequence[Losses | None], weights: Array) -> Array:
+    """The losses as values with a mean of 0 and a deviation of 1.
+
+    From the best to the median they are as they are, above at most twice the median's distance
+    from the best; a failure is worst. Several metrics become one as ParEGO does it.
+    """
+    known = np.array([one for one in rows if one is not None])
+    least = known.min(axis=0)
+    spread = np.maximum(np.median(known, axis=0) - least, 1e-300)
+    parts = np.minimum((known - least) / spread, 2.0)
+    if len(weights) == 1:
+        merged = parts[:, 0]
+    else:
+        weighted = parts * weights
+        merged = weighted.max(axis=1) + 0.05 * weighted.sum(axis=1)
+    values = np.full(len(rows), float(merged.max()))
+    values[[one is not None for one in rows]] = merged
+    deviation = float(values.std())
+    standard: Array = (values - values.mean()) / (deviation if deviation > 1e-12 else 1.0)
+    return standard
+
+
+def _with(vectors: Array, fixed: dict[int, float]) -> Array:
+    for column, value in fixed.items():
+        vectors[:, column] = value
+    return vectors
+
+
+def _key(assignment: Assignment) -> tuple[Any, ...]:
+    return tuple(sorted(assignment.items()))
