@@ -65,7 +65,7 @@ def test_a_short_name_makes_the_search_with_what_is_given(name: str) -> None:
 
 def test_an_unknown_name_is_reported_with_those_that_there_are() -> None:
     with pytest.raises(
-        InvalidConfig, match=r"no search algorithm 'grid', only ax, .*optuna.*zoopt"
+        InvalidConfig, match=r"no search algorithm 'grid', only auto, ax, .*optuna.*zoopt"
     ):
         tune.create_searcher("grid")
     with pytest.raises(InvalidConfig, match=r"Did you mean 'optuna'\?"):

@@ -29,13 +29,13 @@ from holdfast.tune.search.library import Losses, Query, Study
 _SPREAD: Final = 8
 # The model begins with as many results.
 _LEAST_RESULTS: Final = 4
-# The most points that the model learns from, and of running trials that it takes into account.
+# How many points the model learns from at most, and how many running trials it knows.
 _MOST_POINTS, _MOST_RUNNING = 150, 100
 # Candidates: at random, near the best, and around the most promising ones, in rounds.
 _RANDOM, _NEAR, _ROUNDS, _AROUND = 500, 500, 2, 100
-# The steps of the fit of a kernel: the first one, and one with few new results.
-_FIRST_STEPS, _STEPS = 40, 8
-_REFIT = 1.05
+# Steps of the first fit of a kernel, and of those that follow whenever the results have grown by
+# this factor.
+_FIRST_STEPS, _STEPS, _GROWTH = 40, 8, 1.05
 # Draws until the space is taken to have no new config.
 _MOST_DRAWS: Final = 1000
 _LAST: Final = 1.0 - 1e-9
@@ -44,7 +44,7 @@ _LAST: Final = 1.0 - 1e-9
 _AT_ENDS = 0.1
 # Whole numbers and steps with so few values are rounded for the model, as they are for a trial.
 _FEW_VALUES: Final = 32
-# At which share of a trial's longest course its reports are remembered: each third of the last.
+# Reports at powers of this iteration are kept.
 _RATIO: Final = 3
 
 
@@ -203,10 +203,10 @@ def _levels(parameter: Parameter, order: Sequence[int] | None) -> Array | None:
 
 @dataclass(slots=True, kw_only=True)
 class Tried:
-    """A config, and what it has reported. `ended` is None while it runs, and (None,) if it
-    failed.
+    """A config, and what it has reported: its last `losses`, None while it runs and if it failed,
+    and in `steps` those at some iterations and at the `newest` one.
 
-    `steps` has the losses at some iterations, and at the newest one.
+    `is_early`: a scheduler has stopped it.
     """
 
     vector: Array
@@ -306,7 +306,7 @@ class AutoStudy(Study):
         tried.losses, tried.is_ended, tried.is_early = losses, True, query.pruned
         self._uses_steps |= query.pruned
         self._results += losses is not None
-        if self._results >= max(_LEAST_RESULTS, _REFIT * self._fitted, self._fitted + 1):
+        if self._results >= max(_LEAST_RESULTS, _GROWTH * self._fitted, self._fitted + 1):
             steps = _STEPS if self._fitted else _FIRST_STEPS
             self._fitted = self._results
             data = self._data(np.random.default_rng(query.seed))

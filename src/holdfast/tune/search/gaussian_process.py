@@ -20,7 +20,7 @@ _ROOT5: Final = math.sqrt(5.0)
 _JITTER: Final = 1e-6
 # Bounds and priors (median and standard deviation) of the logarithms of length scales, in edges of
 # the unit cube, and of the noise, in variances of the signal.
-_SCALE, _SCALE_SD = math.log(1.5), 1.0
+_SCALE, _SCALE_SD = math.log(3.0), 1.0
 _NOISE, _NOISE_SD = math.log(1e-3), 2.0
 _SCALE_BOUNDS, _NOISE_BOUNDS = (math.log(0.03), math.log(50.0)), (math.log(1e-6), 0.0)
 
