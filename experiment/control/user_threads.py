@@ -429,8 +429,9 @@ def answer_of(
     """Call the stopper here with the trial's newest report."""
     assert stopper is not None
     try:
-        stop = bool(stopper(trial.trial_id, newest_row(trial)))
-        stop_all = isinstance(stopper, Stopper) and bool(stopper.stop_all())
+        with children_end_here():  # a child that raises does not get to the failure below
+            stop = bool(stopper(trial.trial_id, newest_row(trial)))
+            stop_all = isinstance(stopper, Stopper) and bool(stopper.stop_all())
     except Exception as error:  # a failure of the trial; in a replay only if its answer is missing
         return _failed(asked, error)
     return replace(_answer(asked), stop=stop, stop_all=stop_all)

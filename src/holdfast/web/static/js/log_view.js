@@ -58,6 +58,7 @@ function Lines({ tail, follows, name }) {
     if (mark) box.current.scrollTop = mark.offsetTop - box.current.clientHeight / 2;
   }, [current, search]);
   const scrolled = () => {
+    if (!box.current) return; // the last scroll comes when the log is gone
     const { scrollTop, scrollHeight, clientHeight } = box.current;
     pin(scrollHeight - scrollTop - clientHeight < 24);
   };
