@@ -15,6 +15,7 @@ from holdfast.trial.metrics import near_text
 
 # Public names of holdfast.tune.schedulers.
 _SCHEDULERS = {
+    "auto": "AutoScheduler",
     "fifo": "FIFOScheduler",
     "asha": "ASHAScheduler",
     "async_hyperband": "AsyncHyperBandScheduler",

@@ -291,6 +291,26 @@ def drawn_bracket(trial_id: str, rungs: Sequence[int], *, seed: int) -> int:
 AsyncHyperBandScheduler = ASHAScheduler
 
 
+class AutoScheduler(ASHAScheduler):
+    """Successive halving without settings: the companion of `AutoSearch`.
+
+    A trial is judged at its reports 3, 9, 27 and so on, as far as it trains, and about one in
+    three continues. Trials that report once or twice run to their end.
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
+        super().__init__(
+            metric=metric,
+            mode=mode,
+            max_t=3**20,
+            grace_period=3,
+            reduction_factor=3,
+            stop_last_trials=False,
+        )
+
+
 def check_grace(scheduler: TrialScheduler, grace_period: float, max_t: float) -> None:
     """Raise InvalidConfig unless `grace_period` is a number above 0 and at most `max_t`."""
     check_number(scheduler, "grace_period", grace_period, least=0, above=True)

@@ -120,7 +120,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast.tune.schedulers": {
         "holdfast.experiment.start.short_names": "create_scheduler",
         "holdfast.experiment.worker.pbt_replay": "PopulationBasedTrainingReplay",
-        "holdfast.scheduler.policies.asha": "ASHAScheduler AsyncHyperBandScheduler MultiObjectiveASHAScheduler",
+        "holdfast.scheduler.policies.asha": "ASHAScheduler AsyncHyperBandScheduler AutoScheduler MultiObjectiveASHAScheduler",
         "holdfast.scheduler.policies.hyperband": "DEHBScheduler HyperBandForBOHB HyperBandScheduler",
         "holdfast.scheduler.policies.median": "MedianStoppingRule",
         "holdfast.scheduler.policies.pasha": "PASHAScheduler",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,14 @@ from holdfast.tune.search.gaussian_process import (
     Kernel,
     log_expected_improvement,
 )
-from tests.frameworks.searches import SearchContract, ended, opened, ran, suggested
+from tests.frameworks.searches import (
+    SearchContract,
+    ended,
+    killed_and_whole,
+    opened,
+    ran,
+    suggested,
+)
 
 PLANE = {"x": tune.uniform(0, 1), "y": tune.uniform(0, 1)}
 
@@ -155,3 +163,11 @@ def test_where_trials_fail_is_avoided() -> None:
         else:
             ended(search, trial, far(config))
     assert sum(failed[15:]) <= 2  # by chance in 1 of 37 searches
+
+
+@pytest.mark.process
+def test_a_run_that_is_killed_makes_the_choices_that_it_would_have_made(tmp_path: Path) -> None:
+    """Its last configs come from the model, which has seen trials that were stopped early."""
+    after, whole = killed_and_whole("auto_search", tmp_path, samples=14)
+    assert after == whole
+    assert len(after) == 14

@@ -16,6 +16,7 @@ from holdfast.tune.search import BasicVariantGenerator
     ("name", "given", "made"),
     [
         ("fifo", {}, "FIFOScheduler"),
+        ("auto", {}, "AutoScheduler"),
         ("asha", {"max_t": 9}, "ASHAScheduler"),
         ("async_hyperband", {}, "AsyncHyperBandScheduler"),
         ("AsyncHyperBand", {}, "AsyncHyperBandScheduler"),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     )
     from holdfast.scheduler.policies.asha import ASHAScheduler as ASHAScheduler
     from holdfast.scheduler.policies.asha import AsyncHyperBandScheduler as AsyncHyperBandScheduler
+    from holdfast.scheduler.policies.asha import AutoScheduler as AutoScheduler
     from holdfast.scheduler.policies.asha import (
         MultiObjectiveASHAScheduler as MultiObjectiveASHAScheduler,
     )

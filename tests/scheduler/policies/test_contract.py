@@ -57,6 +57,7 @@ def pb2(**given: Any) -> TrialScheduler:
 SCHEDULERS: dict[str, Callable[[], TrialScheduler]] = {
     "fifo": FIFOScheduler,
     "asha": lambda: asha(max_t=8, reduction_factor=2),
+    "auto": kinds.AutoScheduler,
     "asha in brackets": lambda: asha(max_t=8, reduction_factor=2, brackets=3),
     "several goals": lambda: several(max_t=9),
     "pasha": lambda: kinds.PASHAScheduler(max_t=8, reduction_factor=2),
