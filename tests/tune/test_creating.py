@@ -46,7 +46,7 @@ def test_an_unknown_scheduler_is_reported_with_those_that_there_are_and_those_th
     None
 ):
     with pytest.raises(
-        InvalidConfig, match=r"no scheduler 'medianstoping', only fifo, .*pb2"
+        InvalidConfig, match=r"no scheduler 'medianstoping', only auto, fifo, .*pb2"
     ) as e:
         tune.create_scheduler("medianstoping")
     assert "Did you mean 'medianstopping'" in str(e.value)
