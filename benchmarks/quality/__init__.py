@@ -1,4 +1,4 @@
-"""How good the configurations of each algorithm are, and how soon, compared with its peers.
+"""The quality of each algorithm over time, compared with its peers.
 
 External tasks (surrogates of LCBench and rbv2_xgboost; docs/quality.md has the protocol), in the
 environment that `scripts/venv quality` makes:

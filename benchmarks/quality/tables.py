@@ -22,17 +22,16 @@ def told(results: Sequence[Result]) -> str:
 
 def put_into(page: Path, results: Sequence[Result]) -> None:
     """Replace the text between the two marks of each table."""
-    text = page.read_text()
-    tables = {
-        "peers": peers_table(against_peers(results)),
-        "random": random_table(against_random(results)),
-    }
-    for name, table in tables.items():
-        begin, end = f"<!-- {name}: made by scripts/quality -->", f"<!-- end of {name} -->"
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        text = f"{before}{begin}\n{table}\n{end}{after}"
-    page.write_text(text)
+    replace_part(page, "peers", peers_table(against_peers(results)))
+    replace_part(page, "random", random_table(against_random(results)))
+
+
+def replace_part(page: Path, name: str, table: str) -> None:
+    """Replace the text between the two marks of this name."""
+    begin, end = f"<!-- {name}: made by scripts/quality -->", f"<!-- end of {name} -->"
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n{table}\n{end}{after}")
 
 
 def fill_cells(page: Path, results: Sequence[Result]) -> None:
@@ -67,7 +66,7 @@ def _cell(found: Sequence[AgainstRandom]) -> str:
 def peers_table(found: Sequence[AgainstPeer]) -> str:
     head = ("algorithm", "compared with", "tasks, seeds", "ours", "the peer's",
             f"p (not {MARGIN:g} worse)", "verdict", "random search would pass")  # fmt: skip
-    return _markdown(head, [_peer_row(one) for one in found])
+    return markdown(head, [_peer_row(one) for one in found])
 
 
 def _peer_row(one: AgainstPeer) -> Sequence[str]:
@@ -86,7 +85,7 @@ def _peer_row(one: AgainstPeer) -> Sequence[str]:
 def random_table(found: Sequence[AgainstRandom]) -> str:
     head = ("algorithm", "paper", "task", "seeds", "score", "regret at the end", "random search's",
             "p (better score)", "than random search")  # fmt: skip
-    return _markdown(head, [_random_row(one) for one in found])
+    return markdown(head, [_random_row(one) for one in found])
 
 
 def _random_row(one: AgainstRandom) -> Sequence[str]:
@@ -107,6 +106,7 @@ def _p(p: float) -> str:
     return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of these cells."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -45,7 +45,7 @@ class Task:
     middle: float | None = None
     """The median of random configurations that are trained to the end, where it is known."""
     mean_s: float | None = None
-    """The mean time of such a training, where it is known."""
+    """The mean time in seconds of training such a configuration; None if unknown."""
 
     @property
     def full_s(self) -> float:

@@ -81,9 +81,9 @@ _MANY = 1_000_000
 def machine_use(
     plan: RunPlan, tasks: RunTasks, tell: Tell, closing: AsyncExitStack
 ) -> tuple[CapacityShare, Sequence[str]]:
-    """What trials on this machine take from, and files that each process with trials holds. Tells
-    other experiments of this user about this one, until `closing`. Raises TuneError,
-    InvalidConfig.
+    """The share of this machine's resources for the run's trials, and the files that each of
+    their processes holds open. Other experiments of this user see this one until `closing`. Raises
+    TuneError, InvalidConfig.
 
     Nothing is registered where trials run in this process, and inside a trial.
     """

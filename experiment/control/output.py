@@ -1,4 +1,4 @@
-"""What a run has to show: written on its loop, read by the thread that called `fit()`."""
+"""The output of a run: its loop writes, and the thread that called `fit()` reads."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ ENTRY = "holdfast.experiment.worker.host:HOST"
 
 @dataclass(slots=True, kw_only=True)
 class RunResult:
-    """How a run has ended: by a `fault`, or with the `outcome` of the machine. `unsaved` are the
-    files that are not in storage, `unwritten` says what the projector could not write."""
+    """The end of a run: a `fault`, or the `outcome` of the machine. `unsaved` are the files that
+    are not in storage, `unwritten` names what the projector could not write."""
 
     fault: BaseException | None = None
     outcome: Finish | None = None
@@ -119,7 +119,7 @@ class RunLoop:
 
     @property
     def waiting(self) -> str:
-        """What the cluster waits for; "" for nothing."""
+        """The reason why the cluster waits; "" if it does not."""
         return "" if self._cluster is None else self._cluster.waiting
 
     # -- the run ----------------------------------------------------------------------------------

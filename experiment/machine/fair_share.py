@@ -37,8 +37,8 @@ class CapacityShare(Protocol):
     def take(
         self, wanted: Allocation, granted: Callable[[Allocation], None]
     ) -> Allocation | CapacityRequest:
-        """The resources, now held, perhaps with other GPUs; or the request, which `granted`
-        answers later."""
+        """Take the resources, on other GPUs if its own are not free, or return a request, which
+        `granted` answers later."""
         ...
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:

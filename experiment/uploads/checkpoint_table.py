@@ -208,8 +208,8 @@ Step = tuple[Known, list[Effect]]
 
 
 def advance(known: Known, event: Event, node: str = "") -> Step:
-    """The checkpoint after an event, and what is to be done. `node` is whom the event concerns,
-    or whose uploader has answered; "" is the owner."""
+    """Return the checkpoint after an event, and the effects. `node` is the one that the event
+    concerns, or whose uploader has answered; "" is the owner."""
     match event, known.state:
         case Moment.COPIED, _:
             return replace(known, copies={**known.copies, node: True}), []
@@ -253,7 +253,7 @@ def _begun(known: Known, upload: Uploading) -> Step:
 
 
 def _answered(known: Known, state: Uploading, event: Event, node: str) -> Step:
-    """The checkpoint after an event of a node whose uploader owes an answer."""
+    """Return the same for a node whose uploader owes an answer."""
     on_node, orders = f"on node {node}: " if node else "", state.orders
     match event, orders[node]:
         case Committed(), Commit() | LookFor() | Complete():

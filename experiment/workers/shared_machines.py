@@ -89,7 +89,7 @@ class SharedMachines:
     def take(
         self, keys: Sequence[Key], wanted: Allocation, granted: Granted
     ) -> Allocation | CapacityRequest:
-        """The resources, now held; or the request, which `granted` answers later."""
+        """Take the resources, or return a request, which `granted` answers later."""
         request = CapacityRequest(wanted, granted)
         with self._lock:
             self._queue[request] = keys
@@ -203,8 +203,8 @@ class RunMachines:
         return [self._keys[place.node] for place in allocation.places] or [self._keys[""]]
 
     def take(self, wanted: Allocation, granted: Granted) -> Allocation | CapacityRequest:
-        """The resources, now held, perhaps with other GPUs; or the request, which `granted`
-        answers later."""
+        """Take the resources, on other GPUs if its own are not free, or return a request, which
+        `granted` answers later."""
         return self._shared.take(self._keys_of(wanted), wanted, granted)
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 from benchmarks.quality.external import BUDGETS, DEVELOPMENT, END, MOST, development, held_out
 from benchmarks.quality.external.contestants import CONTESTANTS, RANDOM
 from benchmarks.quality.external.runs import FOLDER, Asked, read, run_all, tasks_of
-from benchmarks.quality.external.table import put_into, told
+from benchmarks.quality.external.table import told
+from benchmarks.quality.tables import replace_part
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> None:
     table = told({name: read(name, asked.results) for name in CONTESTANTS})
     print(table)
     if asked.page:
-        put_into(asked.page, table)
+        replace_part(asked.page, "external", table)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Who runs on the external tasks: holdfast's own algorithms, and its peers'."""
+"""The contestants on the external tasks: holdfast's own algorithms, and its peers'."""
 
 from __future__ import annotations
 

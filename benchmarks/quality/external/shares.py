@@ -1,4 +1,4 @@
-"""How a contestant's regret compares with another's: the ratio of means, and its interval."""
+"""A contestant's regret as a share of another's: the ratio of means, and its interval."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Share:
 
     @property
     def verdict(self) -> str:
-        """What is shown: "better", "worse", or "" for neither."""
+        """The proven difference: "better", "worse", or "" for neither."""
         if not self.is_enough:
             return ""
         return "better" if self.high < 1 else "worse" if self.low > 1 else ""

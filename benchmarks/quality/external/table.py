@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from benchmarks.quality.external import BUDGETS, MOST, development, held_out
 from benchmarks.quality.external.contestants import CONTESTANTS, RANDOM, REFERENCES
 from benchmarks.quality.external.runs import Runs
 from benchmarks.quality.external.shares import Share, share_of
+from benchmarks.quality.tables import markdown
 
 _ABOUT: Mapping[str, str] = {
     "lcbench": "LCBench, trained to the end",
@@ -56,9 +56,7 @@ def _table(
     many = "1 worker" if workers == 1 else f"{workers} workers"
     against = [f"than {name}" for name in REFERENCES]
     head = ["algorithm", "tasks, seeds", *(f"{budget:g}" for budget in budgets), *against]
-    lines = [head, ["---"] * len(head), *rows]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"**{_ABOUT[family]}**, {about}, {many}\n\n{table}"
+    return f"**{_ABOUT[family]}**, {about}, {many}\n\n{markdown(head, rows)}"
 
 
 def _row(
@@ -104,11 +102,3 @@ def _verdict(budgets: Sequence[float], shares: Sequence[Share | None]) -> str:
         if at:
             parts.append(f"{verdict} at {', '.join(at)}")
     return "; ".join(parts) or "not shown"
-
-
-def put_into(page: Path, table: str) -> None:
-    """Replace the text between the marks."""
-    begin, end = "<!-- external: made by scripts/quality -->", "<!-- end of external -->"
-    before, _, rest = page.read_text().partition(begin)
-    _, _, after = rest.partition(end)
-    page.write_text(f"{before}{begin}\n{table}\n{end}{after}")

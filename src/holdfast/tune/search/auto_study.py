@@ -41,7 +41,7 @@ _MOST_DRAWS: Final = 1000
 _LAST: Final = 1.0 - 1e-9
 # The share of a candidate's changed numbers that are the first or the last value: the best one
 # often is, and a small step rarely leads there.
-_AT_ENDS = 0.1
+_AT_ENDS: Final = 0.1
 # Whole numbers and steps with so few values are rounded for the model, as they are for a trial.
 _FEW_VALUES: Final = 32
 # Reports at powers of this iteration are kept.
@@ -324,7 +324,7 @@ class AutoStudy(Study):
         for vector in chain(ranked, self._drawn(fixed, rng)):
             answer = self._axes.assignment(vector)
             if _key(answer) not in self._known:
-                whole = self._parameters.complete(answer, _Chance(rng))
+                whole = self._parameters.complete(answer, rng)
                 self.take(query, whole)
                 return whole
         return FINISHED
@@ -436,18 +436,8 @@ class _Data:
     values: Array
 
 
-class _Chance:
-    """A NumPy generator as `Parameter.draw` uses one."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-
-    def random(self) -> float:
-        return float(self._rng.random())
-
-
 def _weights(metrics: int, rng: np.random.Generator) -> Array:
-    """Of each metric in the mean that the next config improves."""
+    """A weight for each metric, in the mean that the next config improves."""
     return rng.dirichlet(np.ones(metrics)) if metrics > 1 else np.ones(1)
 
 

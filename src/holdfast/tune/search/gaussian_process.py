@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,10 +151,9 @@ def _loss(terms: Array, apart: Array, values: Array) -> tuple[float, Array]:
     gradient = np.empty_like(terms)
     gradient[:-1] = -0.5 * np.tensordot(apart, within, 2) * shrink
     gradient[-1] = -0.5 * float(np.trace(slope)) * noise
-    prior = (terms - np.array([_SCALE] * (len(terms) - 1) + [_NOISE])) / np.array(
-        [_SCALE_SD] * (len(terms) - 1) + [_NOISE_SD]
-    )
+    likeliest = np.array([_SCALE] * (len(terms) - 1) + [_NOISE])
     widths = np.array([_SCALE_SD] * (len(terms) - 1) + [_NOISE_SD])
+    prior = (terms - likeliest) / widths
     return loss + 0.5 * float(prior @ prior), gradient + prior / widths
 
 
@@ -188,6 +187,3 @@ def _minimize(
         if improved < 1e-3:
             break
     return place
-
-
-__all__: Any = ["Array", "GaussianProcess", "Kernel", "log_expected_improvement"]
