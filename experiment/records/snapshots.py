@@ -36,7 +36,7 @@ from holdfast.schema import (
     decode,
     to_fields,
 )
-from holdfast.syncer.files.durable import fsync_dir, fsync_path, replace_file, write_atomic
+from holdfast.syncer.files.durable import replace_file, write_atomic
 from holdfast.syncer.files.tree import open_regular
 from holdfast.syncer.journal.journal import Position, read_segment, segment_name
 from holdfast.syncer.stores.store import parse_table, read_small
@@ -209,12 +209,11 @@ def load_newest_snapshot(
 def write_snapshot(layout: Layout, taken: Snapshot) -> int:
     """Write the snapshot and the search's state for readers durably; return their bytes.
 
-    The journal is flushed first: a snapshot that is ahead of its journal after a power cut is
-    useless. Each run has one file, which is replaced each time; of earlier ones of the same
+    The journal is not flushed here: its writer must get the error of a failed fsync, and the
+    kernel may report it once. So after a power cut a snapshot may be ahead of its journal; then it
+    is not used. Each run has one file, which is replaced each time; of earlier ones of the same
     experiment only the newest is kept. Raises OSError and then leaves the old files.
     """
-    fsync_path(layout.journal / segment_name(taken.position.segment))
-    fsync_dir(layout.journal)
     stamp = datetime.fromtimestamp(taken.begun_at, UTC).strftime("%Y-%m-%d_%H-%M-%S")
     name = f"{SNAPSHOT_PREFIX}{stamp}{_SUFFIX}"
     state = _encode(taken)

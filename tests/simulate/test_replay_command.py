@@ -44,7 +44,7 @@ def test_both_are_reported_side_by_side(run: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--scheduler", "best"], "there is no scheduler 'best', only fifo, asha"),
+        (["--scheduler", "best"], "there is no scheduler 'best', only auto, fifo, asha"),
         (["--scheduler", "asha", "--option", "max=3"], "unexpected keyword argument 'max'"),
         (["--scheduler", "asha", "--option", "max_t"], "takes NAME=VALUE"),
         (["--scheduler", "asha", "--option", "max_t=none"], "max_t='none'"),

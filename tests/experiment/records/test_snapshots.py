@@ -1,5 +1,6 @@
 import gc
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -164,6 +165,23 @@ def test_a_snapshot_ahead_of_a_journal_that_was_cut_is_not_used(tmp_path: Path) 
     [skipped] = load_newest_snapshot(run.layout).skipped
     assert "the journal was cut" in skipped
     journal.close()
+
+
+def test_only_the_journals_writer_hears_that_the_disk_refuses_the_journal(
+    run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may report it once, and after that an fsync succeeds without the records."""
+    asked = []
+
+    def fsync(descriptor: int) -> None:
+        asked.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    run.suggest()
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "fdatasync", fsync)
+    take(run)
+    assert asked
+    assert not [path for path in asked if path.startswith(str(run.layout.journal))]
 
 
 def test_a_snapshot_of_an_earlier_experiment_in_the_directory_is_not_used(

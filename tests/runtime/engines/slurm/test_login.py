@@ -205,7 +205,6 @@ async def test_the_host_gets_the_cause_of_a_loss_when_it_asks(
     engine = await login.open(poll_s=10 * PATIENCE_S)
     engine.want(KIND, 1)
     (agent,) = await login.agents(1)
-    await login.waits_for()
     agent.link.order("exit", 5, "oh", "no")
     assert await agent.says() == ""
     engine.ask(agent.ticket)
