@@ -225,6 +225,7 @@ def facts_as_json(experiment: ExperimentView, standing: Standing) -> dict[str, A
         "notices": list(experiment.notices),
         "storage": experiment.storage,
         "scheduler": spec.scheduler,
+        "choice": spec.options.get("choice", ""),
         **asdict(standing),
     }
 

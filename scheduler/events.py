@@ -187,6 +187,16 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a search expects: the metric's value of the `best` config that it knows, and the `gain`
+    on that which the next trial brings on average. With `is_little`, little is left to gain."""
+
+    best: float
+    gain: Limit
+    is_little: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suggested:
     """The search has suggested the next trial.
 
@@ -194,7 +204,8 @@ class Suggested:
     has the fixed values of the search space. The algorithm had not yet seen the last `unheard`
     reports and ends before this record; a replay passes them to it later, too. `is_last`: the
     search is known to have no further trial. If the search is slow, `took_s` says how long it took
-    for this one, and `look_ahead` is that of the algorithm (`Searcher.look_ahead`).
+    for this one, and `look_ahead` is that of the algorithm (`Searcher.look_ahead`). `outlook` is
+    that of an algorithm that has one.
     """
 
     spec: TrialSpec
@@ -203,6 +214,7 @@ class Suggested:
     is_last: bool = False
     took_s: Sparse[Limit] = 0.0
     look_ahead: Sparse[Limit] = 0.0
+    outlook: Sparse[Outlook | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,6 +195,7 @@ class Machine(State):
         else:
             self.asking = self.asking_ahead = self.search_waits = False
             self.is_complete = event.is_last
+            self.outlook = event.outlook or self.outlook
             if self.ahead and self.ahead[0].spec.trial_id == spec.trial_id:
                 self.ahead = self.ahead[1:]
             else:

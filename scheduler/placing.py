@@ -304,6 +304,18 @@ def search_text(state: State, now: float) -> str:
     return f"{waits} for the search: {name} takes {taken} s per suggestion"
 
 
+def outlook_text(state: State) -> str:
+    """What the search expects of the trials to come; "" if it does not say, or has ended."""
+    expected, metric = state.outlook, state.spec.metric
+    if expected is None or state.is_complete or state.finished:
+        return ""
+    little = ": so little that you may stop" * expected.is_little
+    return (
+        f"the search expects {metric}={expected.best:.4g} of the best config so far, and a gain "
+        f"of {expected.gain:.2g} from the next trial{little}"
+    )
+
+
 def impossible(state: State, waiting: Iterable[Trial]) -> str:
     """An error message if one of the trials needs more than the machine has, or more than nodes
     can have that may join; "" otherwise."""

@@ -333,6 +333,8 @@ class TrialScheduler(SchedulerHooks, Described):
 
     metric: str | None = None
     mode: str | None = None
+    plan: ClassVar[str] = ""
+    """What an automatic scheduler does, for the user; "" for one that the user has chosen."""
     needs_checkpoints = False
     """Whether it resumes trials from checkpoints, so that a trainable that cannot save is an
     error."""

@@ -20,6 +20,7 @@ from holdfast.scheduler.events import (
     Event,
     ExperimentSpec,
     Happening,
+    Outlook,
     PauseRequested,
     Recalled,
     Resumed,
@@ -232,6 +233,8 @@ class State:
     suggestion_s: Rare[float]
     # How many trials it may suggest ahead, as a share of those that run.
     look_ahead: Rare[float]
+    # What the search expects, if it says so.
+    outlook: Rare[Outlook | None]
     # The search suggests nothing until a paused trial resumes. When another trial pauses or ends,
     # it is asked again, because its answer may change.
     search_waits: Rare[bool]
@@ -267,6 +270,7 @@ class State:
         self.asking = self.search_waits = self.asking_ahead = False
         self.ahead = ()
         self.suggestion_s = self.look_ahead = 0.0
+        self.outlook = None
         self.configs, self.asking_config = (), False
         self.happened = ()
         self.moved, self.answers, self._recorded = {}, [], None

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final
 from holdfast.compat.advice import Assignable, explains_keywords, several_goals
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, plain_name, shown
-from holdfast.plain_numbers import is_count, is_number, made_of_numbers, plain_number
+from holdfast.plain_numbers import Unset, is_count, is_number, made_of_numbers, plain_number
 from holdfast.schema import Checked, Limit, Stored, check_table, converter, wrong
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.metrics import MODES, Mode
@@ -48,7 +48,7 @@ class TuneConfig(Assignable):
     metric: str | None = None
     search_alg: Any = None
     scheduler: Any = None
-    num_samples: int = 1
+    num_samples: int = Unset(1)
     max_concurrent_trials: int | None = None
     time_budget_s: Any = None
     reuse_actors: bool = False
@@ -731,6 +731,7 @@ _OPTIONS: Mapping[str, Any] = {
     "objects": Sequence[str],
     "trainer": Annotated[str, Checked(_class_name)],
     "search": str | None,
+    "choice": str,
     "stopper": str | None,
     "env_vars": Sequence[str],
     CHDIR: bool,

@@ -455,7 +455,7 @@ class Proposer:
         assert isinstance(answer, Mapping)  # checked by `_merged`
         sealed = self._forms.kept(dict(answer))
         kept = None if sealed == spec.config else sealed
-        return Suggested(spec=spec, answer=kept, is_last=is_last)
+        return Suggested(spec=spec, answer=kept, is_last=is_last, outlook=self._search.outlook)
 
     def _id_of(self, index: int) -> str:
         return f"{self._spec.run}_{index:05d}"

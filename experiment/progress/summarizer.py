@@ -39,6 +39,7 @@ from holdfast.experiment.progress.wording import cause, logs_of, path_of, user_f
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.scheduler.placing import outlook_text
 from holdfast.text.trials import early_reason
 from holdfast.trial.config import PLANNED
 from holdfast.trial.errors import Failure
@@ -223,6 +224,7 @@ class Summarizer:
             share=share,
             early=dict(ended.early),
             scheduler=ended.decided.and_of(alive).line(machine.spec),
+            outlook=outlook_text(machine),
             interrupted=_interrupted(alive) if machine.finished else 0,
             silent=0 if machine.ending else ended.silent,
             unread=sum(trial.unread for trial in alive) + ended.unread,

@@ -28,9 +28,9 @@ class Summary:
     fraction of the work that is done, from 0 to 1, None if the number of trials is not known.
     `early` counts the trials that were stopped before they had finished by reason, `interrupted`
     those that had begun and did not end, once the run has ended. `scheduler` is a line about what
-    the scheduler has decided. `retried` counts retries in this process,
-    `silent` trials that finished without a report, `unread` lines of commands that looked like
-    reports and could not be read.
+    the scheduler has decided, `outlook` one about what the search expects. `retried` counts
+    retries in this process, `silent` trials that finished without a report, `unread` lines of
+    commands that looked like reports and could not be read.
 
     `ending` says why the run is being stopped, `phase` what it waits for before the first trial
     and after the last one, `waiting` what its cluster waits for, or that it waits for a person;
@@ -53,6 +53,7 @@ class Summary:
     early: Mapping[StopReason, int] = field(default_factory=dict)
     interrupted: int = 0
     scheduler: str = ""
+    outlook: str = ""
     retried: int = 0
     silent: int = 0
     unread: int = 0

@@ -296,6 +296,7 @@ def _notes(summary: Summary) -> Iterator[Line]:
     notes = [
         (f"best  {best_text(summary)}" if summary.best else "", "green"),
         (summary.scheduler, "dim"),
+        (summary.outlook, "dim"),
         *((line, "red") for line in failure_lines(summary, logs=False)),
         *((line, "yellow") for line in wait_lines(summary)),
         (storage_text(summary), "yellow" if late else "dim"),

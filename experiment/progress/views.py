@@ -157,6 +157,7 @@ def _line(summary: Summary) -> str:
         f"best {best_text(summary)}" if summary.best else _metrics(summary),
         *wait_lines(summary),
         summary.scheduler,
+        summary.outlook,
         storage_text(summary),
         *node_lines(summary),
         f"stopping: {summary.ending}" if summary.ending and not summary.phase else "",

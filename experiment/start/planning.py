@@ -428,6 +428,8 @@ class _Planning:
         request, first = self._request, start.first
         if isinstance(first, Resumed) and not has_work(start.machine, first):
             self._view.message(self._was_finished(start.machine), "info")
+        if isinstance(first, Begun) and request.choice:
+            self._view.message(request.choice, "info")
         room = room_notice(start.spec, first.capacity, first.offer, proposer.total)
         same = same_configs_notice(request, proposer.total) if isinstance(first, Begun) else ""
         goal = goal_notice(start.spec)

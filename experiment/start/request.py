@@ -73,7 +73,7 @@ class Request:
     `opened` is the experiment, None if `run` says where to find it. `record`: the name and content
     of a file that describes the experiment, for its folder. `command` makes the same call from any
     folder of a shell; "" for a script. `retries`: with corrected code, the failed trials of a
-    finished experiment run again.
+    finished experiment run again. `choice`: what an automatic search or scheduler has chosen.
     """
 
     trainable: Any
@@ -91,6 +91,7 @@ class Request:
     record: tuple[str, bytes] | None = None
     command: str = ""
     retries: bool = False
+    choice: str = ""
 
     @property
     def search(self) -> Any:
@@ -219,6 +220,7 @@ class Request:
             "objects": [name for name, value in self._named_objects() if value is not None],
             "trainer": self._trainer,
             "search": self.search_name,
+            **({"choice": self.choice} if self.choice else {}),
             **({"tags": dict(self.run.tags)} if self.run.tags else {}),
             **({} if (chdir := self.tune.chdir_to_trial_dir) is None else {CHDIR: chdir}),
             **({"search_space": space} if (space := self.search_space) else {}),

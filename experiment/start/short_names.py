@@ -7,11 +7,16 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from holdfast.plain_numbers import Unset
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
+from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, SearchPlan
+from holdfast.text.values import counted
 from holdfast.trial.config import TuneConfig
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.metrics import near_text
+from holdfast.trial.space import is_searched
+
+_RANDOM_TRIALS = 30
 
 # Public names of holdfast.tune.schedulers.
 _SCHEDULERS = {
@@ -96,17 +101,50 @@ def searcher_class(search_alg: str) -> type[Searcher] | type[BasicVariantGenerat
     return kind
 
 
-def with_algorithms(tune: TuneConfig) -> TuneConfig:
-    """A copy in which objects replace the short names of `search_alg` and `scheduler`.
+def with_algorithms(tune: TuneConfig, space: Mapping[str, Any]) -> tuple[TuneConfig, str]:
+    """A copy in which objects replace the short names of `search_alg` and `scheduler`; and, for
+    the user, what the automatic ones choose for this space.
 
     Raises InvalidConfig for an unknown name, ImportError if a library is missing.
     """
-    made: dict[str, Any] = {}
-    if isinstance(tune.search_alg, str):
-        made["search_alg"] = create_searcher(tune.search_alg)
-    if isinstance(tune.scheduler, str):
-        made["scheduler"] = create_scheduler(tune.scheduler)
-    return replace(tune, **made) if made else tune
+    search, scheduler, samples = tune.search_alg, tune.scheduler, tune.num_samples
+    if isinstance(search, str):
+        search = create_searcher(search)
+    if isinstance(scheduler, str):
+        scheduler = create_scheduler(scheduler)
+    plans = []
+    if isinstance(search, Searcher) and (plan := _plan_of(search, tune.search_alg, space)):
+        plans.append(plan.told)
+        if plan.is_random:
+            search = None
+        if isinstance(samples, Unset) and tune.time_budget_s is not None:
+            samples = -1
+            plans.append("there are as many trials as time_budget_s allows")
+        elif isinstance(samples, Unset):
+            samples = plan.trials
+            plans.append(
+                f"there are {counted(samples, 'trial', 'trials')}, because neither num_samples "
+                f"nor time_budget_s is given"
+            )
+    if isinstance(scheduler, TrialScheduler) and scheduler.plan:
+        plans.append(scheduler.plan)
+    told = f"auto: {'; '.join(plans)}" if plans else ""
+    return replace(tune, search_alg=search, scheduler=scheduler, num_samples=samples), told
+
+
+def _plan_of(search: Searcher, given: object, space: Mapping[str, Any]) -> SearchPlan | None:
+    """The search's plan; random search if it has been chosen by name and cannot take the
+    space."""
+    try:
+        return search.plan(space)
+    except InvalidSearchSpace as error:
+        if not isinstance(given, str):
+            raise
+        return SearchPlan(
+            told=f"random and grid search, because {error}",
+            trials=_RANDOM_TRIALS if is_searched(dict(space)) else 1,
+            is_random=True,
+        )
 
 
 def _named(name: object, known: Mapping[str, str], package: str, what: str) -> Any:

@@ -300,6 +300,8 @@ class AutoScheduler(ASHAScheduler):
     Raises InvalidConfig.
     """
 
+    plan = "at its reports 3, 9, 27 and so on, about one trial in three continues"
+
     def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
         super().__init__(
             metric=metric,

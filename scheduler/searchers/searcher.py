@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from holdfast import searcher_files
 from holdfast.compat.advice import explained_attribute
+from holdfast.dataclass import dataclass
 from holdfast.described import Construction, Described, state_of
+from holdfast.scheduler.events import Outlook
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.metrics import lookup
 from holdfast.trial.space import same
@@ -25,6 +27,16 @@ UNDEFINED_SEARCH_SPACE: Final = "{cls} has no space to search (space={space})"
 """For a searcher without a space."""
 UNDEFINED_METRIC_MODE: Final = "{cls} needs metric= and mode=; they are {metric} and {mode}"
 """For a searcher without a goal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlan:
+    """What an automatic search does with a space, for the user, and a sensible number of
+    trials. `is_random`: random search does it instead."""
+
+    told: str
+    trials: int
+    is_random: bool = False
 
 
 class Searcher(Described):
@@ -93,6 +105,16 @@ class Searcher(Described):
     def infeasible(self) -> Collection[str]:
         """The ids of trials that violate a constraint of the search: none of them is the best."""
         return ()
+
+    @property
+    def outlook(self) -> Outlook | None:
+        """What it expects since its last suggestion; None if it has no model."""
+        return None
+
+    def plan(self, space: Mapping[str, Any]) -> SearchPlan | None:
+        """Its plan for a Tuner's space if it chooses by itself; None for a search that the user
+        has chosen. Raises InvalidSearchSpace."""
+        return None
 
     def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
         """Raise InvalidConfig or InvalidSearchSpace for a goal or a space that the search cannot

@@ -14,7 +14,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
-_OWN: Final = frozenset({type(None), bool, int, float, str, bytes, dict, list, tuple})
+
+class Unset(int):
+    """The default of a setting, to be told from the same number that a user has given."""
+
+
+_OWN: Final = frozenset({type(None), bool, int, float, str, bytes, dict, list, tuple, Unset})
 
 
 def plain_number(value: Any) -> Any:

@@ -17,6 +17,7 @@ from holdfast.scheduler.events import (
     Begun,
     ConfigAdded,
     EndOrdered,
+    Outlook,
     Suggested,
 )
 from holdfast.scheduler.machine import Machine, from_snapshot
@@ -276,6 +277,7 @@ def unlike() -> Machine:
     machine.asking = not machine.asking
     machine.ahead, machine.asking_ahead = (Suggested(spec=trial_spec(9), took_s=0.5),), True
     machine.suggestion_s, machine.look_ahead = 0.5, 0.125
+    machine.outlook = Outlook(best=0.5, gain=0.1, is_little=True)
     machine.search_ended = machine.is_complete = machine.search_waits = True
     machine.active_s, machine.errored_before, machine.has_warned_of_restarts = 7.5, 3, True
     machine.resume_when_free = {"t2"}

@@ -510,7 +510,7 @@ def test_what_can_mean_nothing_is_refused() -> None:
         ({"stop_s": float("nan")}, "stop_s must be"),
         ({"commit_s": "1"}, "commit_s must be"),
         ({"resources": lambda config: None}, "need capacity"),
-        ({"tuning": {"scheduler": "asha"}}, "must be a TrialScheduler"),
+        ({"tuning": {"scheduler": "nosuch"}}, "there is no scheduler 'nosuch'"),
         ({"scheduler": Halving(), "saves_when_told": False}, "checkpoint_every=1"),
         ({"tuning": {"num_samples": -1}}, "without end"),
         ({"nodes": 0}, "nodes must be a whole number of at least 1, not 0"),

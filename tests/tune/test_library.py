@@ -23,7 +23,7 @@ SPACE = {
 MATH = Framework(title="Counting", module="math", extra="counting")
 
 
-class Counting:
+class Counting(Study):
     """Answers at random from the seed of the question, and records its calls."""
 
     def __init__(self, parameters: Parameters) -> None:

@@ -18,6 +18,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.start.restoring import Resuming, resuming
 from holdfast.experiment.worker import trainables
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.plain_numbers import Unset
 from holdfast.results.result_grid import ExperimentAnalysis
 from holdfast.results.short_errors import short_errors
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
@@ -312,7 +313,7 @@ def run(
     time_budget_s: Any = None,
     config: Mapping[str, Any] | None = None,
     resources_per_trial: Any = None,
-    num_samples: int = 1,
+    num_samples: int = Unset(1),
     storage_path: str | os.PathLike[str] | None = None,
     storage_filesystem: Any = None,
     search_alg: Any = None,

@@ -158,10 +158,12 @@ class Tuner:
         if isinstance(found, TrainLoop):
             found, space = found.in_space(space)
             found, run_config = found.saving_by(run_config)
+        tune, choice = with_algorithms(checked(tune_config or TuneConfig()), space)
         self._request = Request(
             trainable=found,
             param_space=space,
-            tune=with_algorithms(checked(tune_config or TuneConfig())),
+            tune=tune,
+            choice=choice,
             run=checked(run_config or getattr(trainable, "run_config", None) or RunConfig()),
         )
         self._request.check()
@@ -519,7 +521,8 @@ class Tuner:
             runtime_env=runtime_env or (config.runtime_env if config else None),
             config=config,
             trusted=trusted,
-            tune_config=tune_config and with_algorithms(checked(tune_config)),
+            tune_config=tune_config
+            and with_algorithms(checked(tune_config), param_space or {})[0],
             run_config=checked(run_config),
         )
         if config is not None:

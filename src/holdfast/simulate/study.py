@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.start.extension import stop_fields
 from holdfast.experiment.start.request import Request
+from holdfast.experiment.start.short_names import with_algorithms
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.plain_numbers import takes_numbers
 from holdfast.scheduler.capacity import Capacity
@@ -98,8 +99,9 @@ def simulate(
 
     Raises InvalidConfig, CurveFailed, and the exceptions of a search algorithm.
     """
-    tune, run = tune_config or TuneConfig(), run_config or RunConfig()
     space = dict(param_space or {})
+    tune, _ = with_algorithms(tune_config or TuneConfig(), space)
+    run = run_config or RunConfig()
     kept = run.checkpoint_config
     every = (kept.checkpoint_frequency or 0) if checkpoint_every is None else checkpoint_every
     run = replace(run, checkpoint_config=keeping_little(kept))

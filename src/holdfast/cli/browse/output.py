@@ -180,6 +180,8 @@ def show_overview(
     say(f"  {standing.text}; {spec.trainable}, began {_when(experiment, now)}")
     if tags := spec.options.get("tags", {}):
         say(f"  tags {_tags(tags)}")
+    if choice := spec.options.get("choice", ""):
+        say(f"  {printable(choice)}")
     rows = len(machine.trials) if most is None else most
     summarizer = Summarizer(machine, max_rows=rows, infer_limit=_INFERRED)
     summary = summarizer.summarize(
@@ -188,6 +190,8 @@ def show_overview(
     )
     if summary.best is not None:
         say(f"  best {best_text(summary)}")
+    if summary.outlook:
+        say(f"  {summary.outlook}")
     if spec.goals:
         say(f"  goals {goals_text(spec.goals)}")
         front = front_text(len(front_of(experiment)))

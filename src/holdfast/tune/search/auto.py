@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
+from holdfast.scheduler.searchers.cube import varied
+from holdfast.scheduler.searchers.searcher import SearchPlan
+from holdfast.text.values import counted
 from holdfast.trial.search_space.parameters import Parameters, inside
 from holdfast.trial.space import Categorical, check_called, grid_values, is_grid
-from holdfast.tune.search.library import AssignmentCodec, LibrarySearch, SearchGoal, Study
+from holdfast.tune.search.library import LibrarySearch, SearchGoal, Study
+
+# How many trials a search has if nobody says: so many for each parameter, within limits.
+_PER_PARAMETER: Final = 10
+_FEWEST, _MOST = 30, 200
 
 
 class AutoSearch(LibrarySearch):
@@ -32,7 +39,18 @@ class AutoSearch(LibrarySearch):
 
     takes_many_metrics = True
 
-    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
+    def plan(self, space: Mapping[str, Any]) -> SearchPlan:
+        """Ten trials for each parameter, at least 30 and at most 200."""
+        is_own = self._space is not None
+        parameters = self.read_space(self._space if is_own else space, is_own=is_own)
+        count = len(varied(parameters.all))
+        return SearchPlan(
+            told=f"a Gaussian process learns from the trials and searches "
+            f"{counted(count, 'parameter', 'parameters')}",
+            trials=min(max(_PER_PARAMETER * count, _FEWEST), _MOST),
+        )
+
+    def read_space(self, space: Any, *, is_own: bool) -> GridParameters:
         if is_own:
             check_called(space, "space")
         return GridParameters(space, who=self._name, named=not is_own)

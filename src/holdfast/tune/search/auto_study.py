@@ -12,6 +12,7 @@ import numpy as np
 
 from holdfast.dataclass import dataclass
 from holdfast.plain_numbers import is_number
+from holdfast.scheduler.events import Outlook
 from holdfast.scheduler.searchers.cube import bounds, place, value_at, varied
 from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
@@ -36,6 +37,11 @@ _RANDOM, _NEAR, _ROUNDS, _AROUND = 500, 500, 2, 100
 # Steps of the first fit of a kernel, and of those that follow whenever the results have grown by
 # this factor.
 _FIRST_STEPS, _STEPS, _GROWTH = 40, 8, 1.05
+# After so many configs, each fourth comes from the kernel of the prior: the fitted one may be too
+# sure, and then the search never leaves the neighbourhood of a good config.
+_DOUBT_AFTER, _DOUBT = 30, 4
+# The expected gain that is little, in distances of the median from the best.
+_LITTLE: Final = 2e-3
 # Draws until the space is taken to have no new config.
 _MOST_DRAWS: Final = 1000
 _LAST: Final = 1.0 - 1e-9
@@ -286,9 +292,10 @@ class AutoStudy(Study):
         self._tried: dict[int, Tried] = {}
         self._known: set[tuple[Any, ...]] = set()
         size = sum(map(len, self._axes.columns))
-        self._kernel = Kernel.prior([*self._axes.columns, (size,)])
+        self._kernel = self._prior = Kernel.prior([*self._axes.columns, (size,)])
         self._results = 0
         self._fitted = 0  # the number of results that the kernel has seen
+        self._outlook: Outlook | None = None
         # Courses are compared only if some end early: else all end at the same iteration.
         self._uses_steps = False
 
@@ -313,6 +320,10 @@ class AutoStudy(Study):
             self._kernel = self._kernel.fit(data.points, data.values, steps=steps)
 
     # -- what comes next -----------------------------------------------------------------------
+
+    @property
+    def outlook(self) -> Outlook | None:
+        return self._outlook
 
     def ask(self, query: Query) -> Assignment | str:
         rng = np.random.default_rng(query.seed)
@@ -355,13 +366,16 @@ class AutoStudy(Study):
     def _improving(self, fixed: dict[int, float], rng: np.random.Generator) -> Array:
         """Vectors, those with the highest expected improvement first."""
         data = self._data(rng)
-        process = GaussianProcess(self._kernel, data.points, data.values)
+        count = len(self._tried)
+        doubts = count > _DOUBT_AFTER and count % _DOUBT == 0
+        kernel = self._prior if doubts else self._kernel
+        process = GaussianProcess(kernel, data.points, data.values)
         running = [one.vector for one in self._tried.values() if self._is_unseen(one)]
         if running:
             points = self._whole(np.stack(running[-_MOST_RUNNING:]))
             expected, _ = process.predict(points)
             process = GaussianProcess(
-                self._kernel,
+                kernel,
                 np.vstack([data.points, points]),
                 np.concatenate([data.values, expected]),
                 variance=process.variance,
@@ -385,7 +399,17 @@ class AutoStudy(Study):
             nearer = _with(self._axes.near(centers, 0.05 * 0.4**turn, rng), fixed)
             found = np.vstack([found[top], nearer])
             gains = np.concatenate([gains[top], improvement(nearer)])
+        if self._metrics == 1 and kernel is self._kernel:
+            self._expect(data.scale, best, math.exp(float(gains.max())))
         return found[np.argsort(-gains)[:20]]
+
+    def _expect(self, scale: _Scale, best: float, gain: float) -> None:
+        gain *= scale.unit
+        self._outlook = Outlook(
+            best=scale.zero + best * scale.unit,
+            gain=gain,
+            is_little=gain < _LITTLE * scale.spread,
+        )
 
     # -- the data ------------------------------------------------------------------------------
 
@@ -411,7 +435,8 @@ class AutoStudy(Study):
                     rows.append((one, share, trend.at_end(step, losses)))
             if one.is_ended and (is_whole or trend is None):
                 rows.append((one, 1.0, one.losses))
-        values = _standardized([losses for _, _, losses in rows], _weights(self._metrics, rng))
+        weights = _weights(self._metrics, rng)
+        values, scale = _standardized([losses for _, _, losses in rows], weights)
         kept = np.arange(len(rows))
         if len(rows) > _MOST_POINTS:
             order = np.argsort(values, kind="stable")
@@ -422,7 +447,10 @@ class AutoStudy(Study):
         vectors = np.stack([rows[i][0].vector for i in kept])
         shares = np.array([[rows[i][1]] for i in kept])
         return _Data(
-            vectors=vectors, points=np.hstack([self._axes.points(vectors), shares]), values=values
+            vectors=vectors,
+            points=np.hstack([self._axes.points(vectors), shares]),
+            values=values,
+            scale=scale,
         )
 
 
@@ -434,6 +462,17 @@ class _Data:
     vectors: Array
     points: Array
     values: Array
+    scale: _Scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scale:
+    """How losses become values: a value of 0 is the loss `zero`, and one more is `unit` more.
+    `spread`: the distance of the median loss from the best. Of the first of several metrics."""
+
+    zero: float
+    unit: float
+    spread: float
 
 
 def _weights(metrics: int, rng: np.random.Generator) -> Array:
@@ -441,7 +480,7 @@ def _weights(metrics: int, rng: np.random.Generator) -> Array:
     return rng.dirichlet(np.ones(metrics)) if metrics > 1 else np.ones(1)
 
 
-def _standardized(rows: Sequence[Losses | None], weights: Array) -> Array:
+def _standardized(rows: Sequence[Losses | None], weights: Array) -> tuple[Array, _Scale]:
     """The losses as values with a mean of 0 and a deviation of 1.
 
     From the best to the median they are as they are, above at most twice the median's distance
@@ -458,9 +497,11 @@ def _standardized(rows: Sequence[Losses | None], weights: Array) -> Array:
         merged = weighted.max(axis=1) + 0.05 * weighted.sum(axis=1)
     values = np.full(len(rows), float(merged.max()))
     values[[one is not None for one in rows]] = merged
-    deviation = float(values.std())
-    standard: Array = (values - values.mean()) / (deviation if deviation > 1e-12 else 1.0)
-    return standard
+    mean, deviation = float(values.mean()), float(values.std())
+    deviation = deviation if deviation > 1e-12 else 1.0
+    first = float(spread[0])
+    scale = _Scale(zero=float(least[0]) + first * mean, unit=first * deviation, spread=first)
+    return (values - mean) / deviation, scale
 
 
 def _with(vectors: Array, fixed: dict[int, float]) -> Array:

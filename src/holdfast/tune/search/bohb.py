@@ -23,6 +23,7 @@ from holdfast.tune.search.library import (
     Losses,
     Query,
     SearchGoal,
+    Study,
     fixed,
 )
 
@@ -99,7 +100,7 @@ class TuneBOHB(LibrarySearch):
         return _Study(parameters, self._terms)
 
 
-class _Study:
+class _Study(Study):
     def __init__(self, parameters: Parameters, terms: BohbParameters) -> None:
         self._parameters = parameters
         self._terms = terms

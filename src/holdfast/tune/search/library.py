@@ -22,6 +22,7 @@ from holdfast.dataclass import dataclass
 from holdfast.described import Call, Construction
 from holdfast.lazy import Framework
 from holdfast.plain_numbers import is_number
+from holdfast.scheduler.events import Outlook
 from holdfast.scheduler.searchers.cube import varied
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
 from holdfast.schema import Count, UnreadableRecord, decode, to_fields
@@ -67,6 +68,11 @@ class Study(Protocol):
     Values of an assignment are those of `Parameter.domain`, category numbers for choices. Smaller
     losses are better; there is one for each metric.
     """
+
+    @property
+    def outlook(self) -> Outlook | None:
+        """What it expects, in losses, since its last answer; None if it does not know."""
+        return None
 
     def ask(self, query: Query) -> Assignment | str | None:
         """The next config; None for "not now", `Searcher.FINISHED` for "no more".
@@ -527,6 +533,14 @@ class LibrarySearch(Searcher, ABC):
         if self._restored is not None:
             self._tell_restored(SavedSearch.of(self._restored, self._name))
         return self._space is None
+
+    @property
+    def outlook(self) -> Outlook | None:
+        run = self._opened
+        expected = run.study.outlook
+        if expected is None:
+            return None
+        return replace(expected, best=_SIGNS[run.goal.modes[0]] * expected.best)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         run = self._opened

@@ -16,7 +16,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment
-from holdfast.tune.search.library import Losses, Query, SearchGoal
+from holdfast.tune.search.library import Losses, Query, SearchGoal, Study
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The user attribute that identifies a trial in a storage after a restore.
@@ -65,8 +65,8 @@ class _Stored:
         return self.trial.state is TrialState.FAIL
 
 
-class OptunaStudy:
-    """See `study.Study`; `asks` asks a trial for its parameters.
+class OptunaStudy(Study):
+    """`asks` asks a trial for its parameters.
 
     The sampler's generators are seeded before each question, so that its answer depends only on
     the existing trials. Trials are never copied all at once.

@@ -76,6 +76,8 @@ export function Settings({ facts }) {
     ["Storage", facts.storage && html`<span class="mono">${facts.storage}</span>${facts.storage_age_s !== null && facts.storage_age_s !== undefined ? ` (published ${duration(facts.storage_age_s)} ago)` : ""}`],
     ["Scheduler", facts.scheduler_line || facts.scheduler || "none: every trial runs to its end"],
     ["Search", facts.search],
+    ["Chosen", facts.choice],
+    ["Outlook", facts.outlook],
     ["At the same time", facts.max_concurrent === null ? "as many trials as the resources allow" : `at most ${count(facts.max_concurrent, "trial")}`],
     ["Run", facts.run && facts.run > 1 && `${facts.run} under this name`],
     ["Used", facts.usage && [`${duration(facts.usage.wall_s)} of processes`, `${duration(facts.usage.cpu_s)} of CPU`, facts.usage.gpu_s > 0 && `${duration(facts.usage.gpu_s)} of GPU`, facts.usage.memory_bytes > 0 && `${bytes(facts.usage.memory_bytes)} of memory at most`].filter(Boolean).join(", ")],
