@@ -66,6 +66,7 @@ class ExperimentSpec:
     describes the search space (`holdfast.trial.search_space.description.describe`). `options` are
     settings that only the shell reads, at a restore.
 
+    With `fits_budget` no trial starts that would probably not end within the time budget.
     With `strict_kind`, a first report whose metric is not a number is a mistake, too.
 
     `timeout_s` is the limit of a TimeoutStopper, and `stop_metrics` are the metrics that stoppers
@@ -83,6 +84,7 @@ class ExperimentSpec:
     num_samples: int = 1
     max_concurrent: int | None = None
     time_budget_s: Limit | None = None
+    fits_budget: Sparse[bool] = False
     reuse_actors: bool = False
     stop: StopBounds = field(default_factory=dict)
     strict_stop: bool = False

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
@@ -32,7 +33,7 @@ from holdfast.scheduler.state import State
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
 from holdfast.trial.events import Launched
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory, comparable
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import Status, Trial
 
 # More nodes, or trials at once, than any cluster has.
 _MANY = 1_000_000
@@ -93,7 +94,8 @@ def _waiting(state: State) -> Iterator[PlacementGroupFactory]:
 
 def _unsuggested(state: State, total: int | None) -> float:
     """How many trials the search may still suggest; infinity if it has no end."""
-    if state.search_ended or state.is_complete or state.search_waits:
+    is_over = state.search_ended or state.is_complete or fits_no_trial(state)
+    if is_over or state.search_waits:
         return 0
     if total is None:
         return math.inf
@@ -212,6 +214,8 @@ def _largest(request: PlacementGroupFactory) -> Mapping[str, float]:
 # While so many questions wait for the user's code, no trial is added: one that waits before its
 # start holds no resources, so a slow scheduler would get trials without end.
 _MOST_ASKED = 16
+# The trials whose times tell how long the next one takes.
+_NEWEST, _MARGIN = 100, 1.05
 # A search that takes so long for a suggestion is slow: it is asked before a worker is free.
 _SLOW_S = 0.05
 # If the first suggestion takes longer, people see what the workers wait for.
@@ -261,7 +265,7 @@ def _looks_ahead(state: State) -> bool:
     """
     if state.asking or state.asking_ahead or state.ending or state.finished:
         return False
-    is_complete = state.is_complete or state.search_ended
+    is_complete = state.is_complete or state.search_ended or fits_no_trial(state)
     if is_complete or (state.ahead and state.ahead[-1].is_last):
         return False
     return len(state.ahead) < int(state.look_ahead * len(state.placement.holds))
@@ -357,8 +361,35 @@ def _has_place(state: State) -> bool:
     return most is None or len(state.placement.holds) < most
 
 
+def fits_no_trial(state: State) -> bool:
+    """True if a further trial would not end within the time budget, if it takes a little longer
+    than each of the newest trials: those that were stopped early count as if they had gone on."""
+    budget_s = state.spec.budget_s
+    if not state.spec.fits_budget or budget_s is None:
+        return False
+    newest = [
+        trial
+        for trial in islice(reversed(state.trials.values()), _NEWEST)
+        if trial.status is Status.TERMINATED
+    ]
+    longest = max((one.iteration for one in newest if not _is_early(one)), default=0)
+    took_s = [
+        one.time_total_s * longest / one.iteration
+        if _is_early(one) and one.iteration
+        else one.ended_at - one.first_began_at
+        for one in newest
+    ]
+    return state.active_s + _MARGIN * max(took_s, default=0.0) > budget_s
+
+
+def _is_early(trial: Trial) -> bool:
+    return trial.stop is not None and trial.stop.reason.is_early
+
+
 def _wants_suggestion(state: State) -> bool:
     if state.asking or state.search_ended or len(state.questions) >= _MOST_ASKED:
+        return False
+    if fits_no_trial(state):
         return False
     placement = state.placement
     if placement.idle or state.spec.resources is None or not placement.holds:

@@ -7,7 +7,7 @@ from typing import assert_never, get_args
 from holdfast.scheduler.effects import AskScheduler, Discard, Effect, Finish, Halt, Preempt, Warn
 from holdfast.scheduler.events import EndOrdered, ResumableReason
 from holdfast.scheduler.placement import WaitsFor
-from holdfast.scheduler.placing import fill, impossible, release_idle
+from holdfast.scheduler.placing import fill, fits_no_trial, impossible, release_idle
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,
@@ -306,7 +306,9 @@ def _conclude(state: State) -> list[Effect]:
     if state.asking and not state.ending:
         return resume_stalled(state) if state.search_waits and state.paused else []
     if not state.ending:
-        if placement.has_trials or state.questions or state.configs or not state.search_ended:
+        if placement.has_trials or state.questions or state.configs or not (
+            state.search_ended or fits_no_trial(state)
+        ):
             return []
         if state.paused:
             return [*resume_stalled(state), *_conclude(state)]

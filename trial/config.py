@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from enum import StrEnum
@@ -41,6 +42,10 @@ class TuneConfig(Assignable):
     `chdir_to_trial_dir`: whether a trial's working directory is its own folder; None for what
     RAY_CHDIR_TO_TRIAL_DIR says.
 
+    `budget` is a time limit like `time_budget_s`, in seconds, as a timedelta or as text ("2h",
+    "90m", "1h 30m"), within which all trials end by themselves: none starts that would take
+    longer than what is left, by the longest so far. What is left at the end stays unused.
+
     Raises InvalidConfig.
     """
 
@@ -55,6 +60,7 @@ class TuneConfig(Assignable):
     trial_name_creator: Callable[[Any], str] | None = None
     trial_dirname_creator: Callable[[Any], str] | None = None
     chdir_to_trial_dir: bool | None = None
+    budget: Any = None
 
     def __post_init__(self) -> None:
         search, scheduler = several_goals(self.metric, self.mode)
@@ -86,25 +92,50 @@ class TuneConfig(Assignable):
             self.chdir_to_trial_dir in (None, True, False),
             f"chdir_to_trial_dir must be True or False, not {self.chdir_to_trial_dir!r}",
         )
-        budget = self.budget_seconds
         require(
-            budget is None or budget > 0,
-            f"time_budget_s must be above 0 seconds, not {self.time_budget_s!r}",
+            self.budget is None or self.time_budget_s is None,
+            "budget and time_budget_s are both limits of the time: leave one of them out",
         )
+        budget = self.budget_seconds
+        name, given = self._time_limit
+        require(budget is None or budget > 0, f"{name} must be above 0 seconds, not {given!r}")
 
     @property
     def budget_seconds(self) -> float | None:
-        """`time_budget_s` in seconds, given as a number or a timedelta; None for no limit."""
-        budget = self.time_budget_s
-        if budget is None:
+        """`budget` or `time_budget_s` in seconds; None for no limit."""
+        name, given = self._time_limit
+        if given is None:
             return None
-        if hasattr(budget, "total_seconds"):
-            return float(budget.total_seconds())
+        if hasattr(given, "total_seconds"):
+            return float(given.total_seconds())
+        if name == "budget" and isinstance(given, str):
+            return _seconds_of(given)
         require(
-            isinstance(budget, (int, float)) and not math.isnan(budget),
-            f"time_budget_s must be seconds or a timedelta, not {budget!r}",
+            isinstance(given, (int, float)) and not math.isnan(given),
+            f"{name} must be seconds or a timedelta, not {given!r}",
         )
-        return None if budget == math.inf else float(budget)
+        return None if given == math.inf else float(given)
+
+    @property
+    def _time_limit(self) -> tuple[str, Any]:
+        """The setting that limits the time, and its value."""
+        if self.budget is not None:
+            return "budget", self.budget
+        return "time_budget_s", self.time_budget_s
+
+
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd])")
+
+
+def _seconds_of(text: str) -> float:
+    """`1h 30m` in seconds. Raises InvalidConfig."""
+    parts = _DURATION.findall(text)
+    require(
+        bool(parts) and not _DURATION.sub("", text).strip(),
+        f"budget must be a time such as '2h', '90m' or '1h 30m', not {text!r:.100}",
+    )
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
 def _mode_meant(given: object) -> str:

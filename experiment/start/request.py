@@ -165,7 +165,7 @@ class Request:
         # A search algorithm may end on its own.
         is_drawn = isinstance(self.search, BasicVariantGenerator)
         endless = self.tune.num_samples == -1 and is_drawn
-        ends = self.tune.time_budget_s is not None or ends_all(self.run.stop)
+        ends = self.tune.budget_seconds is not None or ends_all(self.run.stop)
         if endless and not ends:
             raise InvalidConfig(
                 f"num_samples=-1 starts trials without end"
@@ -404,6 +404,7 @@ def spec_of(
         num_samples=tune.num_samples,
         max_concurrent=request.max_concurrent,
         time_budget_s=tune.budget_seconds,
+        fits_budget=tune.budget is not None,
         reuse_actors=request.reuses_actors,
         **stop_fields(request.run.stop),
         scheduler=request.scheduler_name,

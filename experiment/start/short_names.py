@@ -117,9 +117,9 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any]) -> tuple[TuneCon
         plans.append(plan.told)
         if plan.is_random:
             search = None
-        if isinstance(samples, Unset) and tune.time_budget_s is not None:
+        if isinstance(samples, Unset) and tune.budget_seconds is not None:
             samples = -1
-            plans.append("there are as many trials as time_budget_s allows")
+            plans.append("there are as many trials as the time allows")
         elif isinstance(samples, Unset):
             samples = plan.trials
             plans.append(

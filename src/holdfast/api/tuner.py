@@ -262,7 +262,7 @@ class Tuner:
         self._request = replace(script, opened=opened)
         if resume == "auto" and not opened.exists():
             return
-        budget = script.tune.time_budget_s
+        budget = script.tune.budget_seconds
         changes = Changes(
             num_samples=script.tune.num_samples,
             stop={} if run.stop is None else run.stop,

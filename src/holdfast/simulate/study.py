@@ -239,6 +239,7 @@ def _spec(
         num_samples=tune.num_samples,
         max_concurrent=asked.max_concurrent,
         time_budget_s=tune.budget_seconds,
+        fits_budget=tune.budget is not None,
         reuse_actors=tune.reuse_actors,
         **stop_fields(asked.run.stop),
         strict_stop=True,

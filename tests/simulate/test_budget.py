@@ -1,0 +1,111 @@
+"""`TuneConfig(budget=...)`: trials that end by themselves within a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.plain_numbers import Unset
+from holdfast.simulate import Simulation, simulate
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import StopReason
+
+EPOCHS, HOUR_S = 9, 3600.0
+
+
+def within(
+    budget: Any, seconds: Callable[[Any], float] = lambda config: 20.0, **given: Any
+) -> Simulation:
+    return simulate(
+        lambda config, iteration: {"loss": config["x"] + 1 / iteration},
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            **{"metric": "loss", "mode": "min", "num_samples": -1, "budget": budget, **given}
+        ),
+        workers=4,
+        iterations=EPOCHS,
+        seconds_per_iteration=seconds,
+    )
+
+
+@pytest.mark.parametrize("seconds", [lambda config: 20.0, lambda config: 10 + 20 * config["x"]])
+@pytest.mark.parametrize("scheduler", [None, "auto"])
+def test_all_trials_end_by_themselves_and_little_time_is_left(
+    seconds: Callable[[Any], float], scheduler: str | None
+) -> None:
+    found = within("1h", seconds, scheduler=scheduler)
+    why = Counter(trial.stop_reason for trial in found.trials)
+    assert set(why) <= {StopReason.FINISHED, StopReason.PRUNED}
+    longest_s = EPOCHS * max(seconds(trial.config) for trial in found.trials)
+    assert HOUR_S - 1.05 * longest_s < found.duration_s <= HOUR_S
+    best = min(found.trials, key=lambda trial: trial.best or 9.0)
+    assert best.iteration == EPOCHS
+
+
+def test_auto_makes_as_many_trials_as_fit() -> None:
+    found = within("20m", search_alg="auto", num_samples=Unset(1))
+    assert 20 <= len(found.trials) <= 28
+
+
+def test_a_limit_without_a_plan_stops_trials_in_the_middle() -> None:
+    """Otherwise the tests above would show nothing."""
+    found = simulate(
+        lambda config, iteration: {"loss": 1 / iteration},
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", num_samples=99, time_budget_s=HOUR_S + 50
+        ),
+        workers=4,
+        iterations=EPOCHS,
+        seconds_per_iteration=20.0,
+    )
+    assert StopReason.BUDGET in {trial.stop_reason for trial in found.trials}
+
+
+def test_a_trial_that_is_longer_than_the_budget_is_stopped_at_its_end() -> None:
+    found = within("1m")
+    assert {trial.stop_reason for trial in found.trials} == {StopReason.BUDGET}
+    assert found.duration_s == 60
+
+
+def test_a_smaller_number_of_trials_ends_the_run_sooner() -> None:
+    found = within("1h", num_samples=5)
+    assert len(found.trials) == 5
+    assert found.duration_s < HOUR_S / 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds"),
+    [
+        ("2h", 7200),
+        ("90m", 5400),
+        ("1h 30m", 5400),
+        ("1.5h", 5400),
+        ("2d", 172800),
+        ("45s", 45),
+        (45, 45),
+        (timedelta(minutes=1), 60),
+    ],
+)
+def test_a_budget_is_seconds_a_timedelta_or_a_text(budget: Any, seconds: float) -> None:
+    assert tune.TuneConfig(budget=budget).budget_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"budget": "soon"}, "such as '2h', '90m' or '1h 30m', not 'soon'"),
+        ({"budget": "2h or so"}, "not '2h or so'"),
+        ({"budget": ""}, "not ''"),
+        ({"budget": "0h"}, "budget must be above 0 seconds, not '0h'"),
+        ({"budget": float("nan")}, "budget must be seconds or a timedelta"),
+        ({"budget": "2h", "time_budget_s": 60}, "leave one of them out"),
+    ],
+)
+def test_what_is_no_time_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidConfig, match=told):
+        tune.TuneConfig(**given)
