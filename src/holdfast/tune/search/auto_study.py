@@ -50,6 +50,8 @@ _LAST: Final = 1.0 - 1e-9
 _AT_ENDS: Final = 0.1
 # Whole numbers and steps with so few values are rounded for the model, as they are for a trial.
 _FEW_VALUES: Final = 32
+# Of how many pairs of reports at least, and at most, a line tells what becomes of losses.
+_LEAST_PAIRS, _MOST_PAIRS = 3, 50
 # Reports at powers of this iteration are kept.
 _RATIO: Final = 3
 
@@ -237,32 +239,53 @@ def _is_kept(step: int) -> bool:
 
 
 class Trend:
-    """How much the losses of a trial change on average from each iteration to the `longest`.
+    """What losses become from each iteration to the `longest`, as a line: `slope * loss + shift`.
 
-    The median of the changes between iterations at which reports are kept. Without it, the early
+    It is composed of the lines between iterations at which reports are kept. Without it, the early
     reports of good trials would be as bad as the last ones of bad trials.
     """
 
     def __init__(self, tried: Sequence[Tried], longest: int, metrics: int) -> None:
         steps = sorted({step for one in tried for step in one.steps if _is_kept(step)} | {longest})
-        changes = [
-            [
-                np.subtract(one.steps[later], one.steps[step])
+        self._steps = np.log(steps)
+        slopes, shifts = [np.ones(metrics)], [np.zeros(metrics)]
+        for step, later in reversed(list(pairwise(steps))):
+            pairs = [
+                (one.steps[step], one.steps[later])
                 for one in tried
                 if step in one.steps and later in one.steps
             ]
-            for step, later in pairwise(steps)
-        ]
-        medians = [np.median(some, axis=0) if some else np.zeros(metrics) for some in changes]
-        self._steps = np.log(steps)
-        self._left = np.cumsum([*medians, np.zeros(metrics)][::-1], axis=0)[::-1]
+            slope, shift = _line(np.array(pairs).reshape(len(pairs), 2, metrics))
+            shifts.append(slopes[-1] * shift + shifts[-1])
+            slopes.append(slopes[-1] * slope)
+        self._slopes, self._shifts = np.array(slopes[::-1]), np.array(shifts[::-1])
 
     def at_end(self, step: int, losses: Losses) -> Losses:
-        """The losses at `step` with the changes that are expected until the end."""
+        """The losses that are expected at the end after these ones at `step`."""
+        at = math.log(step)
         return tuple(
-            loss + float(np.interp(math.log(step), self._steps, left))
-            for loss, left in zip(losses, self._left.T, strict=True)
+            loss * float(np.interp(at, self._steps, slope))
+            + float(np.interp(at, self._steps, shift))
+            for loss, slope, shift in zip(losses, self._slopes.T, self._shifts.T, strict=True)
         )
+
+
+def _line(pairs: Array) -> tuple[Array, Array]:
+    """The slope, from 0 to 1, and the shift of the line through pairs of losses, for each metric:
+    medians, as P. K. Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau" (1968).
+    """
+    slopes, shifts = np.ones(pairs.shape[2]), np.zeros(pairs.shape[2])
+    for i, (before, after) in enumerate(pairs.transpose(2, 1, 0)):
+        best = np.argsort(before)[:_MOST_PAIRS]
+        before, after = before[best], after[best]
+        across = before[:, None] - before
+        there = across > 0
+        if len(best) >= _LEAST_PAIRS and there.any():
+            gained = (after[:, None] - after)[there] / across[there]
+            slopes[i] = min(max(float(np.median(gained)), 0.0), 1.0)
+        if len(best):
+            shifts[i] = np.median(after - slopes[i] * before)
+    return slopes, shifts
 
 
 class AutoStudy(Study):
