@@ -7,7 +7,9 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from holdfast.compat import ray_path
 from holdfast.plain_numbers import Unset
+from holdfast.scheduler.policies.asha import LADDER
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, SearchPlan
 from holdfast.text.values import counted
@@ -111,7 +113,8 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any]) -> tuple[TuneCon
     if isinstance(search, str):
         search = create_searcher(search)
     if isinstance(scheduler, str):
-        scheduler = create_scheduler(scheduler)
+        is_measured = scheduler.lower() == "asha" and not ray_path.is_active()
+        scheduler = create_scheduler(scheduler, **(LADDER if is_measured else {}))
     plans = []
     if isinstance(search, Searcher) and (plan := _plan_of(search, tune.search_alg, space)):
         plans.append(plan.told)

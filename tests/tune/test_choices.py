@@ -111,6 +111,19 @@ def test_a_simulation_knows_the_names_too() -> None:
     assert len(found.trials) == 30
 
 
+@pytest.mark.parametrize(("scheduler", "first"), [("asha", 3), (tune.create_scheduler("asha"), 1)])
+def test_the_name_asha_judges_later_than_rays_defaults(scheduler: Any, first: int) -> None:
+    found = simulate(
+        lambda config, iteration: {"loss": config["x"] / iteration},
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", num_samples=40, scheduler=scheduler
+        ),
+        iterations=9,
+    )
+    assert min(trial.iteration for trial in found.trials) == first
+
+
 def descends(config: dict[str, Any]) -> None:
     for step in range(4):
         tune.report({"loss": config["x"] / (step + 1)})

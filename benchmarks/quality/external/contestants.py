@@ -106,6 +106,7 @@ CONTESTANTS: Mapping[str, Contestant] = {
         _ours("auto", tuple(MOST), lambda task, seed: "auto", lambda task: "auto",
               each_budget=True),
         _ours("TuneBOHB", WHOLE, _densities),
+        _ours('scheduler="asha"', ("curves",), scheduler=lambda task: "asha"),
         _ours("ASHA", ("curves",), scheduler=_asha()),
         _ours("ASHA, grace_period=4", ("curves",), scheduler=_asha(grace_period=4)),
         _ours("ASHA + TuneBOHB", ("curves",), _densities, _asha(grace_period=4)),
