@@ -24,7 +24,7 @@ from holdfast.tune.search.gaussian_process import (
     Kernel,
     log_expected_improvement,
 )
-from holdfast.tune.search.library import Losses, Query, Study
+from holdfast.tune.search.library import Losses, Query, Study, one_thread
 
 # The first configs are spread over the space.
 _SPREAD: Final = 8
@@ -340,7 +340,8 @@ class AutoStudy(Study):
             steps = _STEPS if self._fitted else _FIRST_STEPS
             self._fitted = self._results
             data = self._data(np.random.default_rng(query.seed))
-            self._kernel = self._kernel.fit(data.points, data.values, steps=steps)
+            with one_thread():
+                self._kernel = self._kernel.fit(data.points, data.values, steps=steps)
 
     # -- what comes next -----------------------------------------------------------------------
 
@@ -354,7 +355,8 @@ class AutoStudy(Study):
         if len(self._tried) < _SPREAD or not self._fitted:
             ranked = self._spread(query.number, fixed)
         else:
-            ranked = self._improving(fixed, rng)
+            with one_thread():
+                ranked = self._improving(fixed, rng)
         for vector in chain(ranked, self._drawn(fixed, rng)):
             answer = self._axes.assignment(vector)
             if _key(answer) not in self._known:
