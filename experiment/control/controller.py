@@ -3,8 +3,9 @@
 `run.py` builds it, with the parts that `services.py` starts. Its effects go to `workers/pool.py`
 and `uploads/uploads.py`, which post the next events.
 
-Each turn gives everything that has arrived to the machine, writes it to the journal with one call,
-and only then performs the effects: `report()` returns after its row is in the journal.
+Each event has a turn of its own: the machine handles it, the journal gets it, and only then its
+effects are performed, so `report()` returns after its row is in the journal. Events that come
+during a turn share the next one, with one write to the journal.
 """
 
 from __future__ import annotations
@@ -306,9 +307,6 @@ class Controller:
                 news += self._news.after(machine)
             if machine.placement.waits:
                 news += self.held_news.after(machine)
-            if after is before and isinstance(event, Reported):
-                # Its attempt is over, but its worker does not know yet and waits for an answer.
-                self.pool.reply(event.trial_id, event.attempt, Verdict.STOP)
             changes.append((event, before, after))
             if len(machine.moved) > (trial_id in machine.moved):
                 changes += others_moved(machine, trial_id)
@@ -318,6 +316,9 @@ class Controller:
         is_of_status = False
         for change in changes:
             event_or_none, before, after = change
+            if after is before and isinstance(event_or_none, Reported):
+                # Its attempt is over, but its worker does not know yet and waits for an answer.
+                self.pool.reply(event_or_none.trial_id, event_or_none.attempt, Verdict.STOP)
             if before is None or after is None or before.status is not after.status:
                 is_of_status = True
             if event_or_none is not None or (after and after.status.is_final):
@@ -346,8 +347,8 @@ class Controller:
     # -- effects out --------------------------------------------------------------------------
 
     def _in_order(self, effects: Sequence[Effect]) -> Sequence[Effect]:
-        """The first checkpoint starts the uploader, which takes 5 to 25 ms: a report that does not
-        wait for it is answered before that."""
+        """The effects in the order to perform them. The first `Commit` starts the uploader, which
+        takes 5 to 25 ms: a report that does not wait for its checkpoint is answered before it."""
         if self.uploads is not None or len(effects) < 2:
             return effects
         if not all(isinstance(one, Commit | Reply) for one in effects):
