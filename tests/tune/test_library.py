@@ -109,6 +109,16 @@ def test_points_with_rewards_are_learned_and_not_run() -> None:
     assert search.suggest("t0") not in points
 
 
+def test_intermediate_values_of_several_metrics_are_refused_before_the_first_trial() -> None:
+    class CountingMany(CountingSearch):
+        takes_many_metrics = True
+
+    search = CountingMany(metric=["a", "b"], mode=["min", "max"])
+    search.add_evaluated_point({"lr": 1, "kind": "none"}, [8, 9], intermediate_values=[7])
+    with pytest.raises(InvalidConfig, match=r"intermediate_values of a, b: leave them out"):
+        opened(search)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, None, "high", True])
 def test_a_last_report_without_a_finite_metric_is_reported_as_a_failure(value: Any) -> None:
     search = opened(CountingSearch())

@@ -618,8 +618,8 @@ class LibrarySearch(Searcher, ABC):
     ) -> None:
         """Pass on a config that was tried elsewhere, before `fit()`.
 
-        Parameters that are not searched are ignored. With several metrics `value` is a list.
-        Raises InvalidConfig after `fit()` has begun.
+        Parameters that are not searched are ignored. With several metrics `value` is a list, and
+        `intermediate_values` cannot be given. Raises InvalidConfig after `fit()` has begun.
         """
         if self._run is not None:
             raise InvalidConfig("call add_evaluated_point() before fit()")
@@ -648,6 +648,10 @@ class LibrarySearch(Searcher, ABC):
             raise InvalidConfig(
                 f"{label} needs {len(metrics)} values, of {', '.join(metrics)}; it has "
                 f"{len(evaluated.values)}"
+            )
+        if evaluated.steps and len(metrics) > 1:
+            raise InvalidConfig(
+                f"{label} cannot have intermediate_values of {', '.join(metrics)}: leave them out"
             )
         losses = None if evaluated.values is None else run.goal.losses_of(evaluated.values)
         assignment = run.take(query, assignment)
