@@ -306,9 +306,8 @@ def _conclude(state: State) -> list[Effect]:
     if state.asking and not state.ending:
         return resume_stalled(state) if state.search_waits and state.paused else []
     if not state.ending:
-        if placement.has_trials or state.questions or state.configs or not (
-            state.search_ended or fits_no_trial(state)
-        ):
+        is_busy = placement.has_trials or state.questions or state.configs
+        if is_busy or not (state.search_ended or fits_no_trial(state)):
             return []
         if state.paused:
             return [*resume_stalled(state), *_conclude(state)]
