@@ -21,6 +21,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.effects import Effect, Launch, Release, Suggest
 from holdfast.scheduler.nodes.cluster import (
+    MANY,
     Cluster,
     arrange,
     may_differ,
@@ -35,9 +36,7 @@ from holdfast.trial.events import Launched
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory, comparable
 from holdfast.trial.trial import Status, Trial
 
-# More nodes, or trials at once, than any cluster has.
-_MANY = 1_000_000
-# The demand is counted again when these run.
+# The trials of several bundles that one count places; the others wait for the next count.
 _MOST_GANGS = 100
 
 
@@ -149,7 +148,7 @@ class _Thought:
             most = 1
         several = [bundle for bundle in request.bundles if any(bundle.values())]
         if len(several) == 1:
-            self._count(several[0], int(min(most, _MANY)))
+            self._count(several[0], int(min(most, MANY)))
             return
         for _ in range(int(min(most, _MOST_GANGS))):
             if not self.place(request):
@@ -186,7 +185,7 @@ class _Thought:
     def _left_of(self, kind: NodeKind) -> int:
         """How many more nodes of the kind could come."""
         count = self._there[kind.name] + self._asked[kind.name]
-        return _MANY if kind.most is None else kind.most - count
+        return MANY if kind.most is None else kind.most - count
 
     def _add(self, kind: NodeKind, request: PlacementGroupFactory) -> str:
         """Add a node in thought; "" if it is not known what it would have. Such a node is thought
@@ -220,8 +219,6 @@ _NEWEST, _MARGIN = 100, 1.05
 _SLOW_S = 0.05
 # If the first suggestion takes longer, people see what the workers wait for.
 _LONG_S = 1.0
-# More trials at once than there ever are.
-_MANY = 1_000_000
 LEAST_PACE_S = 0.001
 """How long a search takes is not noted if it is less."""
 
@@ -278,7 +275,7 @@ def lacking(state: State) -> int:
     if not state.asking or state.search_waits or state.ahead or state.placement.queue or is_over:
         return 0
     placement, resources = state.placement, state.spec.resources
-    most = _MANY if state.spec.max_concurrent is None else state.spec.max_concurrent
+    most = MANY if state.spec.max_concurrent is None else state.spec.max_concurrent
     most -= len(placement.holds)
     left = state.spec.num_samples - len(state.trials)
     if left > 0:  # not for an endless search, nor for a grid, which has more trials than samples

@@ -10,7 +10,7 @@ import sys
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from types import CodeType
+from types import CellType, CodeType
 from typing import Any, ClassVar, Final
 
 from holdfast.forked import children_end_here
@@ -26,6 +26,14 @@ SCRIPT: Final = frozenset({"__main__", "__mp_main__"})
 PARAMETERS: Final = "_holdfast_parameters"
 _DEPTH = 4
 _NO_FILE = "<dynamic-code>"
+
+
+def cell_content(cell: CellType) -> Any:
+    """What a variable of a closure has; None if it has nothing yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 class NotPicklable(TuneError, TypeError):

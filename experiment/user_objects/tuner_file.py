@@ -16,14 +16,14 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 import msgpack
 
 from holdfast.experiment.folder.layout import TRAINER
 from holdfast.experiment.folder.shell import holdfast_command
-from holdfast.experiment.user_objects.pickling import SCRIPT
+from holdfast.experiment.user_objects.pickling import SCRIPT, cell_content
 from holdfast.experiment.user_objects.stored_objects import (
     NeedsTrust,
     StoredField,
@@ -376,7 +376,8 @@ def _functions_of(trainable: Any) -> Iterator[FunctionType]:
                     continue
                 yield value
                 waiting += _named_in(value.__code__, value.__globals__)
-            waiting += [value.__dict__.get("__wrapped__"), *map(_content, value.__closure__ or ())]
+            waiting.append(value.__dict__.get("__wrapped__"))
+            waiting += map(cell_content, value.__closure__ or ())
         elif isinstance(value, type):
             if value.__module__.partition(".")[0] == _OURS:
                 waiting += value.__bases__
@@ -418,13 +419,6 @@ def _constant(value: Any) -> str:
         return f"{{{','.join(sorted(map(_constant, value)))}}}"
     is_plain = value is None or isinstance(value, (bool, int, float, complex, str, bytes))
     return f"{type(value).__name__}:{value!r}" if is_plain else type(value).__name__
-
-
-def _content(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not bound yet
-        return None
 
 
 def _python() -> str:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import CellType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.user_objects.pickling import SCRIPT
+from holdfast.experiment.user_objects.pickling import SCRIPT, cell_content
 from holdfast.runtime.fleet.delivery import DIRECTORY, MODULES
 from holdfast.runtime.interpreter import absolute_pythonpath, changed
 from holdfast.trial.config import RuntimeEnv
@@ -105,7 +105,7 @@ def _parts(value: Any) -> Iterator[Any]:
     if isinstance(value, FunctionType):
         if value.__module__ in SCRIPT:
             yield from filter(_leads_on, value.__globals__.values())
-        yield from (_content(cell) for cell in value.__closure__ or ())
+        yield from map(cell_content, value.__closure__ or ())
     elif isinstance(value, functools.partial):
         yield from (value.func, *value.args, *value.keywords.values())
     elif isinstance(value, type):
@@ -121,13 +121,6 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _leads_on(value: Any) -> bool:
     return _is_of_script(value) or type(value).__module__ in SCRIPT
-
-
-def _content(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not bound yet
-        return None
 
 
 # The parts that an experiment stores, so that a restore can ask for them: names, never values.

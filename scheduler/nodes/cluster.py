@@ -59,9 +59,9 @@ class FormerNode:
 
 
 class Cluster:
-    """`offer` are the kinds of nodes that may join. `former` are the nodes that left. `learned`
-    are the resources that nodes of a kind had, without those that another node of the kind
-    exceeded. `settled`: no other nodes are waited for to learn what the cluster has.
+    """`offer` are the kinds of nodes that may join. `former` are the nodes that left.
+    `learned`: for each kind, the largest resources that its nodes had; several if none of them
+    exceeds the others. `settled`: no other nodes are waited for to learn what the cluster has.
     """
 
     offer: Rare[Sequence[NodeKind]]
@@ -140,8 +140,8 @@ class Cluster:
         address: str,
         now: float = 0.0,
     ) -> bool:
-        """Add a node. Returns whether it shows what nodes of its kind have, or what they have
-        not."""
+        """Add a node. Returns whether it tells something new about its kind: more resources than
+        known, or that no other node of the kind will come."""
         self.nodes[name] = Node(
             number=len(self.nodes) + len(self.former),
             resources=resources,
@@ -225,8 +225,8 @@ class Cluster:
     def groups(
         self, amounts: Mapping[str, float], also: Sequence[Mapping[str, float]] = ()
     ) -> Iterator[list[Member]]:
-        """Groups of nodes that may have room for the request; the same part of the requests `also`
-        fits on all nodes of a group."""
+        """Groups of nodes that may have room for `amounts`. All nodes of a group have equal room
+        for it, and for each of `also`."""
         names = {key for one in (amounts, *also) for key, amount in one.items() if amount}
         names -= _IN_EVERY_INDEX
         others = tuple(sorted(names)) if names else ()
@@ -337,7 +337,7 @@ class FreeNodes:
 
 
 Wanted = Mapping[str, float]
-# For bundles that differ: of eight at most, so many are placed and taken back.
+# For bundles that differ: so few are placed by trying, and so often is one of them placed.
 _MOST_TRIED = 8
 _MOST_TRIES = 300
 
@@ -393,7 +393,8 @@ def serves(places: Sequence[Place], request: PlacementGroupFactory) -> bool:
 
 
 class _Arranging:
-    """The places found so far, and the bundles that are left: by equal ones, the larger first."""
+    """The places found so far, and the bundles that are left: equal ones together, the largest
+    first."""
 
     def __init__(self, cluster: Cluster, bundles: Sequence[Wanted], near: str) -> None:
         self._cluster = cluster
@@ -570,7 +571,8 @@ class _Arranging:
 
 
 def _by_size(bundles: Sequence[Wanted]) -> list[tuple[Wanted, list[int]]]:
-    """The bundles that request something, by equal ones, each with their positions."""
+    """The bundles that request something: each size once, the largest first, with the
+    positions of its bundles."""
     several: dict[tuple[tuple[str, float], ...], list[int]] = {}
     for at, bundle in enumerate(bundles):
         if any(bundle.values()):
@@ -584,7 +586,8 @@ def _size(amounts: Wanted) -> tuple[float, float, float]:
     return amounts.get("GPU", 0), amounts.get("CPU", 0), others
 
 
-_NO_LIMIT = 1_000_000
+# More nodes, or trials at once, than any cluster has.
+MANY = 1_000_000
 _SHOWN_NODES = 5
 _SHOWN_SHAPES = 10
 
@@ -656,7 +659,7 @@ def _there(cluster: Cluster, kind: str) -> Iterator[tuple[str, Mapping[str, floa
 
 
 def _limit(kind: NodeKind) -> int:
-    return _NO_LIMIT if kind.most is None else kind.most
+    return MANY if kind.most is None else kind.most
 
 
 def _more(cluster: Cluster, kind: NodeKind) -> int:
