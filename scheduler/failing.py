@@ -50,7 +50,7 @@ def budget_of(failure: Failure, config: FailureConfig) -> Budget | None:
     return Budget.FAILURES if limit_of(own, config) is None else own
 
 
-def has_left(trial: Trial, budget: Budget, config: FailureConfig) -> bool:
+def may_retry(trial: Trial, budget: Budget, config: FailureConfig) -> bool:
     """True if the budget allows another attempt."""
     limit = limit_of(budget, config)
     return limit == -1 or limit is None or budget.spent(trial) < limit
@@ -155,8 +155,8 @@ def on_answered(state: State, trial_id: str, *, may_start: bool = True) -> list[
 
 
 def _end_if_impossible(state: State, missing: str = "") -> list[Effect]:
-    """What nodes have may show that a trial that waits can never start. `missing`: what has not
-    joined."""
+    """End the run if there can be no room for one of the waiting trials, on any nodes. `missing`:
+    what has not joined."""
     waiting = (*state.placement.queue, *state.placement.waiting_for(WaitsFor.RETRY))
     if state.ending or not waiting:
         return []
@@ -251,7 +251,7 @@ def _fail(
     if can_shrink(trial, failure):
         return _shrink(state, trial, failure, node_goes=node_goes)
     budget = budget_of(failure, config)
-    if budget is None or has_left(trial, budget, config):
+    if budget is None or may_retry(trial, budget, config):
         retried = state.move(Retried(trial_id=trial_id, failure=failure, budget=budget))
         effects = release_origin(state, trial) if retried.origin is None else []
         return effects if budget is None else [*effects, *_delay(state, retried)]

@@ -533,12 +533,12 @@ class OpenedExperiment:
         if machine.finished:
             self.check_nothing_hidden(recovered)
         if machine.finished and (ending is None or ending.reason not in RESUMABLE):
-            tell(self._followed(recovered, "has finished"))
+            tell(self._new_run_text(recovered, "has finished"))
             return
         if _is_without_results(machine):
             has_rows = any(trial.row is not None for trial in machine.trials.values())
             lack = "checkpoint" if has_rows and machine.expected.is_met else "results"
-            tell(self._followed(recovered, f"has no {lack}"))
+            tell(self._new_run_text(recovered, f"has no {lack}"))
             return
         before = runs_known_before(place.layout.journal, recovered.begins)
         runs = "all runs" if before is None else f"all {before + 1} runs"
@@ -580,7 +580,7 @@ class OpenedExperiment:
             self.path,
         )
 
-    def _followed(self, earlier: ExperimentView, state: str) -> str:
+    def _new_run_text(self, earlier: ExperimentView, state: str) -> str:
         before = runs_known_before(self.place.layout.journal, earlier.begins)
         if before is None:
             return (

@@ -222,7 +222,7 @@ class Fleet:
         self._supplies_no_more = ""
         self._first = FirstNode(host.tell)
         self._is_open = self._closing = False
-        # A shorter one ends no lease.
+        # A shorter suspension ends no lease.
         self._suspension = Suspension(self._settings.lease_s - self._settings.heartbeat_s)
         tasks.start(self._suspension.watch())
 
@@ -465,7 +465,7 @@ class Fleet:
                 text = f"The node {node.name} was lost before it was ready: {cause}"
                 self._first.tell_later(text)
         elif not self._closing:
-            if not node.is_ending and (why := self._was_suspended(node)):
+            if not node.is_ending and (why := self._why_unheard(node)):
                 cause = f"{why} ({short_cause(cause)})"
                 if not node.is_leaving:
                     self._host.node_leaving(node.name, 0.0, why)
@@ -478,7 +478,7 @@ class Fleet:
             self._all_left.set()
         self._give_up_without_hope()
 
-    def _was_suspended(self, node: Node) -> str:
+    def _why_unheard(self, node: Node) -> str:
         """Why the node could not hear this process any more; "" if it could."""
         suspension = self._suspension
         suspension.check()
@@ -550,7 +550,8 @@ class Fleet:
 
 
 class FirstNode:
-    """Each text is shown once."""
+    """The wait for the first node that can run workers. Holds warnings back until there is one,
+    and shows each text once."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         """`tell` shows a warning."""
