@@ -584,7 +584,7 @@ def published_as(location: Location) -> ObjectInfo | None:
 
 
 def _is_newest(layout: Layout, remote: Location) -> bool:
-    """True if the tree on this machine has all published records, or another machine has more."""
+    """True if the tree on this machine has all published records."""
     head = with_store(remote, read_head)
     return head is None or has_all(layout, head)
 

@@ -1,9 +1,9 @@
 """The launcher for this machine: a warm parent forks the workers.
 
-The way of a launch: `launch` connects the worker (`warm/local_worker.py`), and `_order_fork` sends
-the order, through `warm/client.py` to the warm parent, or through `warm/succession.py` to its
-newest successor. `warm/parent.py` forks, and the child runs its entry in `worker.py`. While the
-first successor is being made, new workers wait for it (`_not_forked`).
+The way of a launch: `launch` connects the worker (`warm/client.py:LocalWorker`), and `_order_fork`
+sends the order, through `warm/client.py` to the warm parent, or through `warm/succession.py` to
+its newest successor. `warm/parent.py` forks, and the child runs its entry in `worker.py`. While
+the first successor is being made, new workers wait for it (`_not_forked`).
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ def _work(trials: Sequence[Trial]) -> str:
 REFRESH_S = 0.25
 # A summary of 1,000 trials takes one or two milliseconds: use at most this part of a core.
 _SUMMARY_SHARE = 0.003
-# The part of a core that looks may use in which all rows have changed.
+# The part of a core that looks may use while every look finds all rows changed.
 _LOOK_SHARE = 0.006
 # The part of a core that looks may use between events, which only show that time passes.
 _CLOCK_SHARE = 0.0001

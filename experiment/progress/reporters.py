@@ -395,7 +395,7 @@ class ReporterView(ProgressView):
 
 
 _BRIEF, _DETAILED = 2, 3
-# The first line of a result has these, or they say nothing about it.
+# Not among a result's details: its first line has them, or they say nothing about it.
 _SAID = frozenset({"trial_id", "training_iteration", "time_total_s", "done", "should_checkpoint"})
 
 

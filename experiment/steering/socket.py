@@ -1,4 +1,4 @@
-"""The run's end: a socket in the experiment's folder, on which the run's own user may order.
+"""The run's side of the control socket in the experiment's folder: takes its own user's orders.
 
 One order for each connection. Whoever sends something else, or nothing, is dropped with an answer.
 Other users cannot connect (mode 0600), and the kernel says who the peer is.

@@ -79,15 +79,15 @@ class HangTimer:
             self._await(left_s, timeout_s)
 
 
-# Messages that arrive while user code runs: they do not show that it makes progress.
 _SHOWN_PARTS = 5
+# Messages that arrive while user code runs: they do not show that it makes progress.
 _ASIDE = ("log", "meeting", "gather", "preempting", "imported", "machines", "reported")
 # What only ranks send, for their group.
 _OF_RANKS = frozenset(
     {"meeting", "gather", "merged", "merge_failed", "preempting", "reported", "validated"}
 )
 _PREEMPTED = "its worker process got a SIGTERM, not from holdfast"
-# The journal gets the first values of an attempt soon, and later ones less and less often.
+# The usage of an attempt is recorded at growing intervals, of at most this.
 _LONGEST_S = 60.0
 
 

@@ -85,8 +85,8 @@ class Supply:
         self.know(places)
 
     def know(self, places: Iterable[Place]) -> None:
-        """These are all places now; of several with one name, the first one. A place that has left
-        stays while it has an agent."""
+        """Replace the places by these; of several with one name, the first one counts. A place
+        that is missing stays while it has an agent."""
         self._here: dict[str, Place] = {}
         for place in places:
             self._here.setdefault(place.name, place)

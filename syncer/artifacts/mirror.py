@@ -78,7 +78,7 @@ class EndedFolders:
         self._since = 0
         self._noted: dict[str, str] = {}
         self._ended: dict[str, str] = {}
-        # Those to which nothing is added any more.
+        # Those whose files are all written.
         self._written: dict[str, str] = {}
 
     def open(self, since: int) -> None:
@@ -197,8 +197,8 @@ class Mirror:
             await threads.call(partial(self.ended.open, self.indexes.since))
 
     async def send_records(self, trials: Sequence[str] | None = None) -> None:
-        """Upload changed records, of the trials in these folders; None for all that storage may
-        not have as they are. Raises StorageError."""
+        """Upload changed records of the trials in these folders (None: of every folder that may
+        differ from storage). Raises StorageError."""
         ended = self.ended.unnoted()
         folders = await self._send("records", trials)
         names = [one.index.name for one in folders if one.is_whole and one.index.name in ended]

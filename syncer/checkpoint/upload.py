@@ -223,7 +223,8 @@ async def put_marker(
     if not storage.conditional_puts and not is_new:
         await storage.check(at_once=True)
     await storage.abandon(folder)
-    # Such a store would only look again, which took a fifth of a small checkpoint's requests.
+    # Without conditional puts `create_only` means another look, and we have just listed the
+    # folder: it took a fifth of a small checkpoint's requests.
     has_looked = is_new and storage.conditional_puts is False
     try:
         await storage.put_and_verify(

@@ -61,7 +61,7 @@ def searched_part(space: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ExpressionSpace:
-    """See `study.AssignmentCodec`. `expression` makes the library's one of a numeric domain.
+    """See `library.AssignmentCodec`. `expression` makes the library's one of a numeric domain.
 
     `domain` is the library's object for the whole space, `labels` its parameters. `computes`: some
     values are computed from others, as in `1 + hp.randint("n", 9)`: they cannot be read back.

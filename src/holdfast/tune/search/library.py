@@ -457,8 +457,8 @@ class LibrarySearch(Searcher, ABC):
     # So many trials may run at once.
     _most: float = math.inf
     look_ahead: float = 1 / 8
-    """See `Searcher.look_ahead`: a model knows nothing of the running trials either, and these
-    are an eighth more."""
+    """See `Searcher.look_ahead`: the model lacks the results of all trials that run, and those
+    suggested ahead add one eighth to them."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ _WHAT = "an Instrumentation of keywords or a Dict, or an Array with a list of na
 
 
 class ValueSpace:
-    """See `study.AssignmentCodec`: an assignment has the values of the keywords, of the keys, or
+    """See `library.AssignmentCodec`: an assignment has the values of the keywords, of the keys, or
     of the named elements of an array.
 
     Raises InvalidSearchSpace for a parametrization without names.
