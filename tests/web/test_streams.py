@@ -40,8 +40,18 @@ def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
     made.close()
 
 
+SERVERS: list[server._Server] = []
+
+
+class Noted(server._Server):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        SERVERS[:] = [self]
+
+
 @pytest.fixture
-def serving(run: RecordedExperiment) -> Iterator[Served]:
+def serving(run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(server, "_Server", Noted)
     with served(run.layout.root.parent) as made:
         yield made
 
@@ -264,22 +274,19 @@ def test_one_that_never_reads_is_cut_off(
     large.write_bytes(bytes(1 << 20))
     path = "/api/e/digits/t/d2a66_00000/file?path=large.bin"
     with slow_socket(serving, browser, path) as sock:
-        until(serving, lambda: bool(connection_of(serving, sock)))
-        until(serving, lambda: not connection_of(serving, sock))
+        until(serving, lambda: bool(connection_of(sock)))
+        until(serving, lambda: not connection_of(sock))
         assert is_cut(sock)
 
 
-def connections_of(serving: Served) -> int:
-    server = serving.server._uvicorn
-    assert server is not None
-    return len(server.server_state.connections)
+def connections() -> set[Any]:
+    return SERVERS[0].server_state.connections
 
 
-def connection_of(serving: Served, sock: socket.socket) -> LimitedConnection | None:
+def connection_of(sock: socket.socket) -> LimitedConnection | None:
     """The server's end. It may not have heard yet that an earlier client has gone."""
-    server, name = serving.server._uvicorn, sock.getsockname()
-    assert server is not None
-    for one in server.server_state.connections:
+    name = sock.getsockname()
+    for one in connections():
         if isinstance(one, LimitedConnection) and one.client == name:
             return one
     return None
@@ -325,7 +332,7 @@ def test_the_number_of_connections_is_limited(
         two.next("facts")
         with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
             browser.get("/api/about")
-    until(serving, lambda: not connections_of(serving))
+    until(serving, lambda: not connections())
     assert browser.get("/api/about").status == 200
 
 
@@ -362,7 +369,7 @@ def test_connections_that_say_nothing_make_room_for_one_that_does(
         watching.next("facts")
         with socket.create_connection(("127.0.0.1", serving.address.port)) as silent:
             silent.settimeout(PATIENCE_S)
-            until(serving, lambda: connections_of(serving) == 2)
+            until(serving, lambda: len(connections()) == 2)
             assert browser.get("/api/about").status == 200
             assert is_cut(silent)
 
@@ -458,11 +465,11 @@ def test_a_request_that_is_unread_when_its_time_ends_is_answered(
     sent = f"GET /api/about HTTP/1.1\r\nHost: {browser.host}\r\nCookie: {browser.cookie}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", serving.address.port)) as sock:
         sock.settimeout(PATIENCE_S)
-        until(serving, lambda: bool(connection_of(serving, sock)))
+        until(serving, lambda: bool(connection_of(sock)))
 
         def time_ends() -> None:
             """In one turn of the loop, which reads no socket meanwhile."""
-            connection = connection_of(serving, sock)
+            connection = connection_of(sock)
             assert connection is not None
             sock.sendall(sent.encode())
             connection._end_soon()

@@ -106,7 +106,6 @@ class WebServer:
         self._ended = asyncio.Event()
         self._looks_last = False
         self._following: Following | None = None
-        self._uvicorn: _Server | None = None
 
     def run(
         self,
@@ -146,9 +145,7 @@ class WebServer:
             following = self._following = Following(self.place, tasks.scope(self._on_bug))
             page = Page(following)
             app = made_app(page, self._access, self._tell)
-            server = self._uvicorn = _Server(
-                _config(app), lambda: on_start(asyncio.get_running_loop())
-            )
+            server = _Server(_config(app), lambda: on_start(asyncio.get_running_loop()))
             ending = tasks.start(self._end(following, server))
             tasks.start(_opened(following, on_opened))
             try:
