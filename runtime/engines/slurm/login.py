@@ -72,7 +72,7 @@ class SlurmLogin:
             self._times.deadlines,
         )
         self._tasks = tasks.scope()
-        self._serveing: asyncio.Task[None] | None = None
+        self._serving: asyncio.Task[None] | None = None
         self._jobs: dict[str, Job] = {}
         self._arrays: dict[str, str] = {}  # Slurm's ids of the batches, by name
         self._asked: dict[str, float] = {}  # until when the host waits, by ticket
@@ -95,7 +95,7 @@ class SlurmLogin:
         await self._slurm.open()
         variables = {**await self._slurm.grace(), **self._terms.variables}
         self._terms = replace(self._terms, variables=variables)
-        self._serveing = self._tasks.start(self._serve())
+        self._serving = self._tasks.start(self._serve())
 
     def want(self, kind: str, count: int) -> None:
         if kind != KIND:
@@ -125,9 +125,9 @@ class SlurmLogin:
 
     async def close(self, grace_s: float) -> str:
         self._stop()
-        if self._serveing is None:
+        if self._serving is None:
             return ""
-        await asyncio.wait([self._serveing], timeout=grace_s)
+        await asyncio.wait([self._serving], timeout=grace_s)
         kill_after_s = 0.0 if self._is_killed else _BEFORE_KILL * grace_s
         warning = ""
         try:
