@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.cli import main
 from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.nodes.slurm import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -31,9 +32,9 @@ def test_trials_run_on_different_nodes_at_the_same_time(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script, gate = bench.held_in(2, checkpoint_every=9)
-    assert len(script.processes("agent")) == 2
-    assert len(script.processes("warm")) == 2
-    assert len(script.processes("worker")) == 2
+    roles = {"agent": 2, "warm": 2, "worker": 2}
+    # A child that was just forked has its parent's name for a moment.
+    wait_until(lambda: {role: len(script.processes(role)) for role in roles} == roles)
     listed = nodes_told(bench, capsys)
     assert (listed["state"], listed["most"]) == ("live", 2)
     assert [(node["state"], node["held"]) for node in listed["nodes"]] == [
