@@ -373,7 +373,9 @@ def fits_no_trial(state: State) -> bool:
     took_s = [
         one.time_total_s * longest / one.iteration
         if _is_early(one) and one.iteration
-        else one.ended_at - one.first_began_at
+        else sum(
+            (past.ended_at - past.began_at for past in one.attempts), one.ended_at - one.began_at
+        )
         for one in newest
     ]
     return state.active_s + _MARGIN * max(took_s, default=0.0) > budget_s

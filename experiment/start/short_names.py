@@ -127,7 +127,7 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any]) -> tuple[TuneCon
             samples = plan.trials
             plans.append(
                 f"there are {counted(samples, 'trial', 'trials')}, because neither num_samples "
-                f"nor time_budget_s is given"
+                f"nor a budget is given"
             )
     if isinstance(scheduler, TrialScheduler) and scheduler.plan:
         plans.append(scheduler.plan)

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.plain_numbers import is_count, is_number
-from holdfast.scheduler.searchers.searcher import Searcher, introduce
+from holdfast.scheduler.events import Outlook
+from holdfast.scheduler.searchers.searcher import Searcher, SearchPlan, introduce
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.metrics import lookup
 from holdfast.trial.values import unwrap_scalar
@@ -61,6 +62,13 @@ class Wrapper(Searcher, ABC):
     @property
     def infeasible(self) -> Collection[str]:
         return self.searcher.infeasible
+
+    @property
+    def outlook(self) -> Outlook | None:
+        return self.searcher.outlook
+
+    def plan(self, space: Mapping[str, Any]) -> SearchPlan | None:
+        return self.searcher.plan(space)
 
     def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
         return self.searcher.check_space(metric, mode, config)

@@ -16,7 +16,7 @@ from holdfast.tune.search import AutoSearch, TuneBOHB
 from tests.frameworks.searches import ended, opened, suggested
 
 PLANE = {"x": tune.uniform(0, 1), "y": tune.uniform(0, 1), "fixed": 3}
-NOBODY_SAYS = "because neither num_samples nor time_budget_s is given"
+NOBODY_SAYS = "because neither num_samples nor a budget is given"
 
 
 def chosen(space: dict[str, Any], **given: Any) -> tuple[tune.TuneConfig, str]:
@@ -34,6 +34,7 @@ def chosen(space: dict[str, Any], **given: Any) -> tuple[tune.TuneConfig, str]:
         ({"time_budget_s": 60}, -1),
         ({"time_budget_s": 60, "num_samples": 7}, 7),
         ({"search_alg": AutoSearch(seed=1)}, 30),
+        ({"search_alg": tune.search.ConcurrencyLimiter(AutoSearch(), 2)}, 30),
         ({"search_alg": "random"}, 1),
         ({"search_alg": None}, 1),
     ],
