@@ -209,7 +209,7 @@ async def _publications(folder: Path, count: int) -> list[Costs]:
         end = journal.append([b"a row of some bytes " * 20] * 5)
         before, began = len(store.log), time.monotonic()
         await uploader.publish(end, 0)
-        await uploader.remove([])
+        await uploader.remove_stored([])
         head = cast(MemoryStore, store.inner).objects["head.json"]
         costs.append((time.monotonic() - began, len(store.log) - before, len(head)))
     journal.close()

@@ -179,11 +179,11 @@ class _Upload:
         end = journal.sync()
         # Superseded checkpoints are removed once the records that drop them are durable and
         # published.
-        await uploader.discard(self._discards)
+        await uploader.remove_here(self._discards)
         uploader.mark_for_removal(self._discards)
         if end > Position(self._begins, len(MAGIC)):
             await uploader.publish(end, self._begins)
-            await uploader.remove(uploader.take_pending_removals())
+            await uploader.remove_stored(uploader.take_pending_removals())
 
     async def _clear(
         self,

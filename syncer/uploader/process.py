@@ -308,7 +308,7 @@ class UploaderProcess:
             case SendEnded():
                 self._lanes.start(_FILES, _FILES, partial(self._send_ended, order.folder))
             case Release():
-                release = partial(self._uploader.release, order.folder)
+                release = partial(self._uploader.release_trial, order.folder)
                 self._lanes.start(_FILES, f"release {order.folder}", release)
             case Publish():
                 end, pending = Position(order.segment, order.offset), self._uploader
@@ -397,7 +397,7 @@ class UploaderProcess:
             self._lanes.failed.pop((order.trial, folder), None)
             self._uncommitted.pop(folder, None)
         try:
-            await self._uploader.discard(order.folders)
+            await self._uploader.remove_here(order.folders)
         except Exception as error:
             # Reported now, but not listed at the end: storage does not lack it.
             self._send(Failed(name="failed", what=what, why=reason_of(error)))
@@ -452,8 +452,8 @@ class UploaderProcess:
         self._lanes.start("remove", "remove", lambda: self._remove(pending), is_needed=False)
 
     async def _remove(self, pending: list[str]) -> None:
-        await self._uploader.discard()  # retry the removals on this machine
-        await self._uploader.remove(pending)
+        await self._uploader.remove_here()  # retry the removals on this machine
+        await self._uploader.remove_stored(pending)
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.mirror import Mirror, restore_artifacts
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
@@ -34,7 +35,6 @@ from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, uni
 from holdfast.syncer.files.forcing import BytesLost
 from holdfast.syncer.files.tree import MANIFEST_NAME, OF_SCRIPT
 from holdfast.syncer.journal.journal import Position
-from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Claim, OwnedStore
 from holdfast.syncer.stores.retry import StorageRetry, moved_to
 from holdfast.syncer.stores.store import ObjectInfo, check_key
@@ -69,6 +69,18 @@ _CONTESTABLE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _StorageSide:
+    """The storage, if it is not the local tree, and what changes it. `folder` is the storage as a
+    directory on this machine, None if it is elsewhere."""
+
+    store: OwnedStore
+    folder: Path | None
+    mirror: Mirror
+    publication: Publication
+    removals: StoredRemovals
+
+
 class Uploader:
     """Performs orders for the tree below `settings.root`; each method performs one kind. `send`
     sends the controller an answer."""
@@ -91,36 +103,33 @@ class Uploader:
         self._pending_removal: list[str] = []
         self._committed = CommittedFiles()
         self._sealing = asyncio.Semaphore(_SEALED_AT_ONCE)
-        place = settings.storage or settings.shared
-        # The storage as nodes see it, which has the claim.
-        self._claims = None if place is None else self._owned(place, where)
-        self._storage = None if settings.storage is None else self._claims
-        if self._storage is not None and settings.storage is not None:
-            self._mirror = Mirror(
-                settings,
-                self._storage,
-                self._retry,
-                warn=partial(self._notice, "warning"),
-                on_progress=self._progress,
+        # What this run claims: the storage, or this tree as nodes see it, since they write there.
+        self._claimed: OwnedStore | None = None
+        self._storage: _StorageSide | None = None
+        if (place := settings.storage or settings.shared) is not None:
+            self._claimed = OwnedStore(
+                place.open_store(),
+                where=place.public,
+                experiment_id=settings.experiment_id,
+                parallel=settings.parallel,
+                claimed=settings.claimed,
             )
-            self._publication = Publication(settings, self._storage, self._retry, self._mirror)
-            there = settings.storage.local_path
-            self._there = StoredRemovals(
-                self._storage,
-                None if there is None else Path(there),
-                timeout_s=settings.timeout_s,
-                refused=self._refuse_removal,
-            )
+            if place is settings.storage:
+                self._storage = self._side_of(self._claimed, place.local_path)
 
-    def _owned(self, place: Location, where: str) -> OwnedStore:
-        settings = self._settings
-        return OwnedStore(
-            place.open_store(),
-            where=where if settings.storage else place.public,
-            experiment_id=settings.experiment_id,
-            parallel=settings.parallel,
-            claimed=settings.claimed,
-        )
+    def _side_of(self, store: OwnedStore, local_path: str | None) -> _StorageSide:
+        settings, retry, refuse = self._settings, self._retry, self._refuse_removal
+        folder, warn = Path(local_path) if local_path else None, partial(self._notice, "warning")
+        mirror = Mirror(settings, store, retry, warn=warn, on_progress=self._progress)
+        publication = Publication(settings, store, retry, mirror)
+        removals = StoredRemovals(store, folder, timeout_s=settings.timeout_s, refused=refuse)
+        return _StorageSide(store, folder, mirror, publication, removals)
+
+    @property
+    def _side(self) -> _StorageSide:
+        """The storage, for orders that come only where there is one: a node always has it."""
+        assert self._storage is not None
+        return self._storage
 
     def _notice(self, name: NoticeName, text: str) -> None:
         self._send(Notice(name=name, text=text))
@@ -151,17 +160,18 @@ class Uploader:
     async def open(self) -> Claim | None:
         """Claim the storage, and return the claim; None if the local tree is the storage, and no
         node writes to it."""
-        if self._claims is None:
+        if self._claimed is None:
             return None
-        await self._retry.until_done("claim the storage", self._claims.claim)
+        await self._retry.until_done("claim the storage", self._claimed.claim)
         if (storage := self._storage) is not None:
-            if storage.is_contestable:
-                self._notice("warning", _CONTESTABLE.format(storage.where))
-            await self._retry.until_done("clean up the storage", storage.remove_leftovers)
-            await self._retry.until_done("look for unfinished uploads", storage.recall_unfinished)
-            await self._mirror.open(is_continued=self._settings.claimed is not None)
-            await self._publication.read_published()
-        return self._claims.claimed
+            store = storage.store
+            if store.is_contestable:
+                self._notice("warning", _CONTESTABLE.format(store.where))
+            await self._retry.until_done("clean up the storage", store.remove_leftovers)
+            await self._retry.until_done("look for unfinished uploads", store.recall_unfinished)
+            await storage.mirror.open(is_continued=self._settings.claimed is not None)
+            await storage.publication.read_published()
+        return self._claimed.claimed
 
     async def put_token(self) -> tuple[str, str]:
         """Check that this node reads the owner's claim in storage, and can write there.
@@ -169,25 +179,22 @@ class Uploader:
         Returns the key and the content of a token, which the owner must find. Raises StorageError
         if the node does not see the storage.
         """
-        storage, location = self._storage, self._settings.storage
-        assert storage is not None
-        assert location is not None
-        await self._mirror.open(is_continued=True)
-        here = location.local_path
-        if here is not None and not await threads.call(lambda: Path(here).is_dir()):
+        store, here = self._side.store, self._side.folder
+        await self._side.mirror.open(is_continued=True)
+        if here is not None and not await threads.call(here.is_dir):
             # Nothing is created there: it would be on this node's own disk.
-            raise NotStored("find", here, "there is no such folder on this node")
+            raise NotStored("find", str(here), "there is no such folder on this node")
         retry = StorageRetry(
             timeout_s=min(_SEEN_WITHIN_S, self._settings.timeout_s),
-            where=storage.where,
+            where=store.where,
             tell=lambda text: None,
         )
-        return await retry.until_done("look for the storage", storage.put_token)
+        return await retry.until_done("look for the storage", store.put_token)
 
     async def take_token(self, key: str, content: str) -> str:
         """Remove a node's token from the storage. Returns why it is not there, "" if it was.
         Raises StorageError."""
-        claims = self._claims
+        claims = self._claimed
         if claims is None:
             return "this run has no storage that nodes could see"
         try:
@@ -200,8 +207,8 @@ class Uploader:
 
     async def check_claim(self) -> None:
         """Raise ClaimLost if another incarnation owns the storage."""
-        if self._claims is not None:
-            check = partial(self._claims.check, at_once=True)
+        if self._claimed is not None:
+            check = partial(self._claimed.check, at_once=True)
             await self._retry.until_done("check the claim", check)
 
     # -- checkpoints --------------------------------------------------------------------------
@@ -213,7 +220,7 @@ class Uploader:
         If the checkpoint is missing here, as after a move to another machine, storage may have it.
         """
         directory = self._settings.root / order.folder
-        if not directory.exists():
+        if not await threads.call(directory.exists):
             problem = await self._absence(order.folder)
             self._report(order, problem and f"{directory} is gone, and {problem}")
             return
@@ -226,9 +233,8 @@ class Uploader:
         self._report(order)
 
     async def _upload(self, kind: type[Upload], folder: str, written: Manifest) -> None:
-        assert self._storage is not None
         upload = kind(
-            storage=self._storage,
+            storage=self._side.store,
             committed=self._committed,
             directory=self._settings.root / folder,
             folder=folder,
@@ -279,7 +285,7 @@ class Uploader:
         No manifest is written here: on this node, the checkpoint is not whole.
         """
         whole, directory = order.whole, self._settings.root / order.whole.folder
-        if not directory.exists():
+        if not await threads.call(directory.exists):
             self._report(whole, f"{directory} is gone")
             return
         hashed = await self._read_once(whole, lambda: self._hashed(directory))
@@ -298,7 +304,7 @@ class Uploader:
 
     async def complete(self, order: Complete) -> None:
         """Write the manifest of a checkpoint whose shares nodes have uploaded, and report that."""
-        claims, folder = self._claims, order.whole.folder
+        claims, folder = self._claimed, order.whole.folder
         assert claims is not None
         made = Manifest(
             files=order.files,
@@ -353,9 +359,9 @@ class Uploader:
     async def _find_committed(self, folder: str) -> tuple[OwnedStore, Remote, bytes]:
         """The storage, a committed checkpoint there, and its manifest as it is. Raises NotStored,
         ManifestMismatch."""
-        storage = self._storage
-        if storage is None:
+        if self._storage is None:
             raise NotStored("find", folder, "this experiment has no other storage")
+        storage = self._storage.store
         found = {
             check_key(entry.key.removeprefix(f"{folder}/")): entry
             for entry in await storage.list(folder)
@@ -381,7 +387,7 @@ class Uploader:
     async def _fetch(self, folder: str) -> None:
         storage, remote, written = await self._find_committed(folder)
         target = self._settings.root / folder
-        partial = target.with_name(f"{TEMPORARY}{unique()}")
+        fetched = target.with_name(f"{TEMPORARY}{unique()}")
 
         async def get(entry: ObjectInfo, path: Path, algorithm: str | None) -> str:
             there = replace(entry, key=f"{folder}/{entry.key}")
@@ -389,14 +395,17 @@ class Uploader:
             moved_to(there.key, 1)
             return checksum
 
+        def replace_target() -> None:
+            (fetched / MANIFEST_NAME).write_bytes(written)
+            remove_tree(target)
+            fetched.rename(target)
+
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            await fetch_files(get, remote, partial)
-            (partial / MANIFEST_NAME).write_bytes(written)
-            await threads.call(lambda: remove_tree(target))
-            partial.rename(target)
+            await threads.call(lambda: target.parent.mkdir(parents=True, exist_ok=True))
+            await fetch_files(get, remote, fetched)
+            await threads.call(replace_target)
         finally:
-            await threads.call(lambda: remove_tree(partial))
+            await threads.call(lambda: remove_tree(fetched))
 
     async def find(self, trial: str, folder: str, first: str) -> list[FoundCheckpoint]:
         """The trial's complete checkpoints in this folder of the storage, newest first, down to
@@ -409,9 +418,9 @@ class Uploader:
         )
 
     async def _find(self, trial: str, folder: str, first: str) -> list[FoundCheckpoint]:
-        storage = self._storage
-        if storage is None:
+        if self._storage is None:
             return []
+        storage = self._storage.store
         sizes: dict[str, dict[str, int]] = {}
         for entry in await storage.list(folder):
             name, _, inside = entry.key.removeprefix(f"{folder}/").partition("/")
@@ -468,27 +477,27 @@ class Uploader:
         pending, self._pending_removal = tuple(self._pending_removal), []
         return pending
 
-    async def discard(self, folders: Sequence[str] = ()) -> None:
+    async def remove_here(self, folders: Sequence[str] = ()) -> None:
         """Remove superseded checkpoints here. Missing ones are fine, and one that a process reads
         is removed later."""
         await self._here.remove(folders)
 
-    async def remove(self, folders: Sequence[str]) -> None:
+    async def remove_stored(self, folders: Sequence[str]) -> None:
         """Remove checkpoints from storage that no head there names. Raises ClaimLost."""
         if self._storage is not None:
-            await self._publication.remove_superseded()
-            await self._there.remove(folders)
+            await self._storage.publication.remove_superseded()
+            await self._storage.removals.remove(folders)
 
     async def tidy(self) -> None:
         """Retry the failed removals for the last time."""
         await self._here.remove(at_last=True)
-        if self._storage is not None and not self.is_of_node:
-            await self._there.remove(at_last=True)
+        if self._storage is not None:
+            await self._storage.removals.remove(at_last=True)
 
     @property
     def left(self) -> list[str]:
         """A line for each superseded checkpoint that remains, with the reason."""
-        there = () if self._storage is None else self._there.left
+        there = () if self._storage is None else self._storage.removals.left
         return [*self._here.left, *there]
 
     # -- records and artifacts ----------------------------------------------------------------
@@ -499,14 +508,14 @@ class Uploader:
         `begins` is the segment in which this experiment begins. Raises StorageError.
         """
         if self._storage is not None:
-            await self._publication.extend(end, begins)
+            await self._storage.publication.extend(end, begins)
             self._send(Published(segment=end.segment, offset=end.offset))
 
     async def send_files(self, trials: Sequence[str] | None, *, artifacts: bool) -> None:
         """Upload the artifacts of the trials in these folders (None: all), on a node also their
         output. Raises StorageError."""
         if self.is_of_node:
-            await self._mirror.send_records(trials)
+            await self._side.mirror.send_records(trials)
             if artifacts:
                 await threads.call(lambda: self._rename_scripts(trials or ()))
         if artifacts:
@@ -515,7 +524,7 @@ class Uploader:
     async def send_artifacts(self, trials: Sequence[str] | None) -> int:
         """Upload the artifacts of the trials in these folders (None: all), and return the number
         of files sent. Raises StorageError."""
-        return 0 if self._storage is None else await self._mirror.send_artifacts(trials)
+        return 0 if self._storage is None else await self._storage.mirror.send_artifacts(trials)
 
     def _rename_scripts(self, trials: Sequence[str]) -> None:
         """Give a file with the name of one that only the controller writes, from the journal,
@@ -529,7 +538,7 @@ class Uploader:
     def note_ended(self, fingerprints: Mapping[str, str], *, are_written: bool) -> None:
         """The trials of these folders have ended; see `EndedFolders`."""
         if self._storage is not None:
-            ended = self._mirror.ended
+            ended = self._storage.mirror.ended
             (ended.note_written if are_written else ended.note_ended)(fingerprints)
 
     async def hand_over(self, trial: str) -> None:
@@ -540,9 +549,9 @@ class Uploader:
             await self._send_last(trial)
             await threads.call(lambda: self._remove_files(self._settings.root / trial))
         elif self._storage is not None:
-            await self._mirror.hand_over(trial)
+            await self._storage.mirror.hand_over(trial)
 
-    async def release(self, trial: str) -> None:
+    async def release_trial(self, trial: str) -> None:
         """Send the files of a trial that has ended, and remove its folder from the node. Raises
         StorageError."""
         await self._send_last(trial)
@@ -550,7 +559,7 @@ class Uploader:
 
     async def _send_last(self, trial: str) -> None:
         await self.send_files([trial], artifacts=True)
-        self._mirror.indexes.forget(trial)
+        self._side.mirror.indexes.forget(trial)
 
     def _remove_files(self, folder: Path) -> None:
         settings = self._settings
@@ -572,24 +581,23 @@ class Uploader:
         """
         if self._storage is not None:
             is_wanted = None if all_files else self._settings.is_record
-            await restore_artifacts(
-                trial, self._settings, self._storage, self._retry, self._mirror, is_wanted
-            )
+            store, mirror = self._storage.store, self._storage.mirror
+            await restore_artifacts(trial, self._settings, store, self._retry, mirror, is_wanted)
 
     @property
     def left_out(self) -> str:
         """The files whose current content is not in storage, with reasons; "" if none."""
-        return "" if self._storage is None else self._mirror.skipped.listed()
+        return "" if self._storage is None else self._storage.mirror.skipped.listed()
 
     async def close(self) -> None:
         """Close the storage, end uploads of earlier incarnations that were not continued, and
         remove copies that killed readers of remote checkpoints left."""
-        if self._storage is not None and not self.is_of_node:
+        if self._storage is not None:
             with suppress(StorageError, TimeoutError):  # the next incarnation will find them
                 async with asyncio.timeout(_TIDY_S):
-                    await self._storage.abandon_recalled()
-        if self._claims is not None:
-            await self._claims.close()
+                    await self._storage.store.abandon_recalled()
+        if self._claimed is not None:
+            await self._claimed.close()
         await threads.call(remove_unread)
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -182,29 +183,26 @@ async def test_before_a_checkpoint_is_committed_its_name_is_on_the_disk(
 async def test_a_checkpoint_that_waits_for_its_turn_is_held_to_no_deadline(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fsync, may_end = os.fsync, threading.Event()
+    fsync, both = os.fsync, threading.Barrier(2)
+    under_way: set[tuple[str, ...]] = set()
 
-    def held(descriptor: int) -> None:
-        may_end.wait()
+    def slow(descriptor: int) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # the other one does not come
+        under_way.add(tuple(uploader.unfinished))
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", held)
+    monkeypatch.setattr(os, "fsync", slow)
     monkeypatch.setattr(uploader_room, "_SEALED_AT_ONCE", 1)
     told: list[list[Any]] = []
     uploader = Uploader(replace(kept.settings(kept.memory), storage=None), rows(told))
     second = "trial/checkpoint_000001"
     shutil.copytree(kept.root / FOLDER, kept.root / second)
-    commits = [
-        asyncio.ensure_future(uploader.commit(commit_of("t1", index, folder)))
-        for index, folder in enumerate([FOLDER, second])
-    ]
-    try:
-        await asyncio.sleep(0)
-        assert list(uploader.unfinished) == [f"commit {FOLDER}"]
-    finally:
-        may_end.set()
-        await asyncio.gather(*commits)
-    assert told == [["committed", "t1", 0], ["committed", "t1", 1]]
+    await asyncio.gather(
+        uploader.commit(commit_of("t1", 0, FOLDER)), uploader.commit(commit_of("t1", 1, second))
+    )
+    assert under_way == {(f"commit {FOLDER}",), (f"commit {second}",)}
+    assert sorted(told) == [["committed", "t1", 0], ["committed", "t1", 1]]
 
 
 async def test_a_manifest_that_an_older_run_put_meanwhile_is_found_without_conditional_puts(

@@ -200,6 +200,8 @@ async def test_of_a_lost_node_only_what_is_whole_in_storage_counts(
     await owner.look_for(look_for("t1", 0, FOLDER))
     assert told[-1][:3] == ["lost", "t1", 0]
     assert not (cluster.folder / "owner" / MARKER).exists()
+    cluster.write("owner", "trial/notes", "")
+    assert await owner.send_artifacts(None) == is_remote, "the tree needs no copy of itself"
     await owner.close()
 
 

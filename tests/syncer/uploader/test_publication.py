@@ -85,7 +85,7 @@ async def test_a_publication_costs_the_same_however_many_there_were_before(run: 
         before = len(store.log)
         end = run.grow()
         await uploader.publish(end, 0)
-        await uploader.remove([])
+        await uploader.remove_stored([])
         done = Counter(what for what, _ in store.log[before:])
         costs[number] = (done["put"], done["head"], done["list"], done["read"])
         sent[number] = len(cast(MemoryStore, store.inner).objects["head.json"])
@@ -112,9 +112,9 @@ async def test_a_segment_that_is_complete_becomes_one_object(tmp_path: Path) -> 
     uploader = await run.uploader(memory)
     while run.journal.position.segment < 3:
         await uploader.publish(run.grow(), 0)
-        await uploader.remove([])
+        await uploader.remove_stored([])
     await uploader.publish(run.grow(), 0)
-    await uploader.remove([])
+    await uploader.remove_stored([])
     whole = {f"journal/{number:06d}.log" for number in range(3)}
     assert {key for key in journal_of(memory) if key < "journal/000003"} == whole
     for key in whole:
@@ -132,7 +132,7 @@ async def test_a_reader_that_follows_keeps_only_what_the_newest_head_names(
     folder.mkdir()
     for _ in range(20):
         await uploader.publish(run.grow(), 0)
-        await uploader.remove([])
+        await uploader.remove_stored([])
         assert await refresh_journal(memory, folder, known)
         named = stretches_of(parse_head(memory.objects["head.json"]))
         assert sorted(path.name for path in folder.iterdir()) == sorted(s.name for s in named)
@@ -148,7 +148,7 @@ async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_befor
         uploader, published = await run.uploader(store), list[int]()
         for records in (3, 1, 4, 12, 1):
             await uploader.publish(run.grow(records), 0)
-            await uploader.remove([])
+            await uploader.remove_stored([])
             published.append(run.records)
         return published
 
@@ -168,7 +168,7 @@ async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_befor
         # The next incarnation continues from there, and removes what is left over.
         uploader = await run.uploader(memory)
         await uploader.publish(run.grow(), 0)
-        await uploader.remove([])
+        await uploader.remove_stored([])
         assert await records_in(memory, tmp_path / f"there-{at}") == [*range(run.records)]
         named = {part["name"] for part in json.loads(memory.objects["head.json"])["segments"]}
         assert journal_of(memory) == {f"journal/{name}" for name in named}
@@ -201,7 +201,7 @@ async def test_a_reader_whose_stretches_went_meanwhile_takes_the_newer_head(
         async def get(self, key: str, target: Path) -> int:
             if "+" in key and key in memory.objects:
                 await uploader.publish(run.grow(20), 0)
-                await uploader.remove([])
+                await uploader.remove_stored([])
             return await super().get(key, target)
 
     assert await records_in(Overtaken(memory), tmp_path / "there") == [*range(29)]

@@ -62,7 +62,7 @@ async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
     await uploader.commit(commit_of("t1", 0, FOLDER))
     (there / FOLDER / ".tmp-0123456789abcdef").write_bytes(b"a put that was killed")
     await uploader.publish(kept.grow(), 0)
-    await uploader.remove([FOLDER])
+    await uploader.remove_stored([FOLDER])
     assert tree(there) == [
         ".epochs",
         ".epochs/000001",
@@ -78,7 +78,8 @@ async def test_a_fetched_checkpoint_has_its_empty_folders(kept: Kept) -> None:
     await uploader.open()
     await uploader.commit(commit_of("t1", 0, FOLDER))
     before = tree(kept.root / FOLDER)
-    await uploader.discard([FOLDER])
+    await uploader.remove_here([FOLDER])
+    (kept.root / FOLDER / "left by another attempt").mkdir(parents=True)
     await uploader.fetch(FOLDER)
     assert tree(kept.root / FOLDER) == before
 
@@ -93,7 +94,7 @@ async def test_each_file_of_a_checkpoint_that_is_fetched_is_progress(
     uploader = Uploader(kept.settings(kept.memory), rows(heard))
     await uploader.open()
     await uploader.commit(commit_of("t1", 0, FOLDER))
-    await uploader.discard([FOLDER])
+    await uploader.remove_here([FOLDER])
     monkeypatch.setattr(retry, "_MOVES_EVERY_S", 0.0)
     heard.clear()
     await uploader.fetch(FOLDER)
@@ -167,7 +168,7 @@ async def test_a_download_that_fails_leaves_nothing_here(kept: Kept) -> None:
     uploader = Uploader(kept.settings(store), lambda message: None)
     await uploader.open()
     await uploader.commit(commit_of("t1", 0, FOLDER))
-    await uploader.discard([FOLDER])
+    await uploader.remove_here([FOLDER])
     at = store.operations + 3  # after the listing and the manifest
     store.disturb(at=at, fault=Fault.FAIL)
     with pytest.raises(StorageRefused):
@@ -207,7 +208,7 @@ async def test_what_the_uploader_before_left_in_a_directory_goes(
     uploader = Uploader(kept.settings(LocalStore(storage)), lambda message: None)
     await uploader.open()
     assert not half.exists()
-    await uploader.remove(["trial/checkpoint_000001"])
+    await uploader.remove_stored(["trial/checkpoint_000001"])
     assert not emptied.exists()
     assert (storage / MARKER).exists()
 
