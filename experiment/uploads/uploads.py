@@ -89,7 +89,8 @@ class Uploads:
         self.questions = StorageQuestions(self.send, self.nodes.__contains__)
         self._table = CheckpointTable()
         # The nodes with shares of checkpoints that are about to be reported, each with the files
-        # that another node uploads.
+        # that another node uploads. `commit` takes them; those of a report that is not recorded
+        # stay, until the next attempt notes its own under the same number.
         self._shares: dict[Key, Mapping[str, list[str]]] = {}
         self._publishing = Publishing(
             journal_writer,
@@ -147,8 +148,8 @@ class Uploads:
         }
 
     def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
-        """Each of these nodes has a share of a checkpoint that is about to be reported;
-        `left_out` are files that another node has, too, and uploads."""
+        """Each of these nodes has a share of a checkpoint that is about to be reported, none if
+        one node has all; `left_out` are files that another node has, too, and uploads."""
         self._shares[trial_id, index] = left_out
 
     def note_copy(self, spec: TrialSpec, index: int, node: str) -> None:

@@ -43,7 +43,7 @@ from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Measured, Reported, Returned, Started
 from holdfast.trial.resources import Usage, usage_of_ranks
-from holdfast.trial.trial import CheckpointRecord, checkpoint_dirname
+from holdfast.trial.trial import CheckpointRecord
 
 
 class CannotMerge(Exception):
@@ -110,16 +110,15 @@ class RankCheckpoints:
         if self._refuses_clashes and (clash := merge.clash()):
             raise CannotMerge(clash)
         whole = merge.whole()
-        self.next = whole.record.index
+        self.next = whole.record.index + 1
         self._tell_of(whole)
-        self.next += 1
         return whole
 
     def _tell_of(self, whole: MergedRanks) -> None:
         """Tell the ranks of the new checkpoint: those on its node can read it."""
         for actor in self._actors:
             is_here = not whole.left_out and actor.assignment.node.name == whole.record.node
-            actor.send(["newest" if is_here else "saved", checkpoint_dirname(self.next)])
+            actor.send(["newest" if is_here else "saved", whole.record.dirname])
 
 
 # From the start of the first rank to that of the last: they are forked one after the other.
@@ -411,9 +410,8 @@ class WorkerGroup:
         if whole is None:
             return
         self._deadlines.met()
-        if whole.left_out:
-            trial_id, index = self.assignment.trial_id, self._checkpoints.next - 1
-            self.host.note_shares(trial_id, index, whole.left_out)
+        # Also if one node has all: an attempt whose report was not recorded had the same number.
+        self.host.note_shares(self.assignment.trial_id, whole.record.index, whole.left_out)
         self._warnings.about_clashes(whole.clashes)
         self._post_report(self._met, whole.record)
 

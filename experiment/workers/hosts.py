@@ -60,4 +60,5 @@ class GroupHost(ActorHost, Protocol):
         """The checkpoints of the trial that are kept, oldest first."""
 
     def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
-        """Called before a report whose checkpoint has a share on each of these nodes."""
+        """Called before each report with a checkpoint, which has a share on each of these nodes;
+        on none if one node has all."""

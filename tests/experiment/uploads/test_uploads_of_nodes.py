@@ -426,6 +426,14 @@ async def test_a_node_without_a_share_adds_nothing_to_a_checkpoint() -> None:
     assert desk.events == [Committed(trial_id="t0", index=0)]
 
 
+async def test_a_later_attempt_does_not_use_the_shares_of_a_report_that_was_not_recorded() -> None:
+    desk = await Desk.of("a", "b")
+    desk.uploads.note_shares("t0", 0, {"a": [], "b": []})
+    desk.uploads.note_shares("t0", 0, {})
+    desk.uploads.commit(SPEC, record("a"))
+    assert [order[0] for order in desk.sent["a"]] == ["commit"]
+
+
 async def test_an_answer_to_another_question_is_refused() -> None:
     desk = await Desk.of("a")
     asked = asyncio.ensure_future(desk.uploads.questions.fetch(SPEC, record("b"), "a"))

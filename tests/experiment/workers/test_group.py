@@ -503,7 +503,7 @@ async def test_parts_on_one_node_only_are_put_together_there(
     reported = host.events[-1]
     assert isinstance(reported, Reported)
     assert reported.checkpoint is not None
-    assert (reported.checkpoint.node, host.shares) == ("b", [])
+    assert (reported.checkpoint.node, host.shares) == ("b", [("t0", 0, {})])
     words = [rank.orders[-1][0] for rank in host.ranks]
     assert words == ["saved", "saved", "newest"]
 
