@@ -114,9 +114,9 @@ class RankSession(Session):
         Raises TuneError if the run ends before.
         """
         if self.assignment.rank == 0:
-            self._send(["meeting", address])
+            self._send(["address", address])
             return address
-        (address,) = self._receive("meet")
+        (address,) = self._receive("address")
         return str(address)
 
     def gather(self, text: str) -> list[str]:

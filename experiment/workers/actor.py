@@ -81,10 +81,10 @@ class HangTimer:
 
 _SHOWN_PARTS = 5
 # Messages that arrive while user code runs: they do not show that it makes progress.
-_ASIDE = ("log", "meeting", "gather", "preempting", "imported", "machines", "reported")
+_ASIDE = ("log", "address", "gather", "preempting", "imported", "machines", "reported")
 # What only ranks send, for their group.
 _OF_RANKS = frozenset(
-    {"meeting", "gather", "merged", "merge_failed", "preempting", "reported", "validated"}
+    {"address", "gather", "merged", "merge_failed", "preempting", "reported", "validated"}
 )
 _PREEMPTED = "its worker process got a SIGTERM, not from holdfast"
 # The usage of an attempt is recorded at growing intervals, of at most this.

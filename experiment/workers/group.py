@@ -22,11 +22,11 @@ from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
 from holdfast.experiment.workers.ranks import (
     OUT_OF_STEP,
+    AllReported,
     AllReturned,
     Barrier,
     MergedRanks,
     MergedShare,
-    Met,
     Outcome,
     OutOfStep,
     RankFailures,
@@ -62,9 +62,9 @@ class RankCheckpoints:
         self._merge: RankMerge | None = None
         self.next = assignment.next_checkpoint
 
-    def begin(self, met: Met) -> None:
+    def begin(self, reported: AllReported) -> None:
         """Order the parts of a report to be put together. Raises CannotMerge."""
-        self._merge = RankMerge(met, [actor.assignment.node.name for actor in self._actors])
+        self._merge = RankMerge(reported, [actor.assignment.node.name for actor in self._actors])
         if refusal := self._merge.refusal:
             self._merge = None
             raise CannotMerge(refusal)
@@ -176,13 +176,15 @@ class WorkerGroup:
         self._warnings = RankWarnings(assignment.trial_id, warn)
         parts = parts_of(assignment)
         self._barrier = Barrier(len(parts), assignment.iteration)
-        self._met: Met | None = None
+        self._unanswered: AllReported | None = None  # their report that has no reply yet
         self._started: dict[int, Started] = {}
         self._ended: set[int] = set()
         self._gone: dict[int, Exited] = {}
         self._usages: dict[int, Usage] = {}
         self._texts = RankTexts(len(parts))
         self._failures = RankFailures()
+        # Several may hold: a group may get the order to end while it starts or merges, and fail
+        # while it ends.
         self._is_pruned = False  # a rank has raised Optuna's TrialPruned
         self._is_ending = False  # the ranks have the order to end
         self._is_preempting = False  # the ranks have the order to save and leave
@@ -220,7 +222,7 @@ class WorkerGroup:
         if verdict is not Verdict.CONTINUE:
             self._is_ending = True
         self._barrier.answered()
-        self._met = None
+        self._unanswered = None
         for actor in self._actors:
             if self._is_preempting:
                 actor.send(["leave"])
@@ -228,13 +230,13 @@ class WorkerGroup:
 
     def refuse(self, text: str) -> None:
         self._barrier.answered()
-        self._met = None
+        self._unanswered = None
         for actor in self._actors:
             actor.refuse(text)
 
     def halt(self, *, after_step: bool = False) -> None:
         self._is_ending = True
-        self._deadlines.met()
+        self._deadlines.cancel()
         for actor in self._actors:
             actor.halt(after_step=after_step)
 
@@ -270,7 +272,7 @@ class WorkerGroup:
         if self._failures.ranks:
             return
         if len(self._started) == len(self._actors):
-            self._deadlines.met()
+            self._deadlines.cancel()
             self.host.post(self._started[0])
             for actor in self._actors:
                 actor.send(["go"])
@@ -284,10 +286,10 @@ class WorkerGroup:
         match message:
             case ["preempting"]:
                 self._preempt_others(rank, f"rank {rank} got a SIGTERM, not from holdfast")
-            case ["meeting", str(address)]:
+            case ["address", str(address)]:
                 worker_messages.short_text(address, "the address")
                 for actor in self._actors[1:]:
-                    actor.send(["meet", address])
+                    actor.send(["address", address])
             case ["gather", text]:
                 longest = worker_messages.LONGEST_GATHERED
                 self._gather(rank, worker_messages.short_text(text, "its text", longest))
@@ -315,7 +317,7 @@ class WorkerGroup:
         elif (texts := self._texts.take()) is None:
             self._deadlines.expect_texts(self._texts.missing)
         else:
-            self._deadlines.met()
+            self._deadlines.cancel()
             for actor in self._actors:
                 actor.send(["gathered", texts])
 
@@ -361,37 +363,37 @@ class WorkerGroup:
         match outcome:
             case None:
                 self._deadlines.expect_reports()
-            case Met():
-                self._deadlines.met()
-                self._on_met(outcome)
+            case AllReported():
+                self._deadlines.cancel()
+                self._on_all_reported(outcome)
             case AllReturned():
-                self._deadlines.met()
+                self._deadlines.cancel()
                 self._post_return()
             case OutOfStep():
                 failure = Failure(kind="user", type_name=OUT_OF_STEP, message=outcome.text)
                 self._fail(outcome.rank, failure)
 
-    def _on_met(self, met: Met) -> None:
-        self._met = met
+    def _on_all_reported(self, reported: AllReported) -> None:
+        self._unanswered = reported
         self._refused_by = None
-        self._warnings.about_keys(met)
-        if not met.parts:
-            self._post_report(met, None)
-        elif not self._is_refused(met):
-            self._merge(met)
+        self._warnings.about_keys(reported)
+        if not reported.parts:
+            self._post_report(reported, None)
+        elif not self._is_refused(reported):
+            self._merge(reported)
 
-    def _merge(self, met: Met) -> None:
+    def _merge(self, reported: AllReported) -> None:
         try:
-            self._checkpoints.begin(met)
+            self._checkpoints.begin(reported)
         except CannotMerge as error:
             self._on_merge_failed(0, str(error))
         else:
             self._deadlines.expect_merges(lambda: self._checkpoints.missing)
 
-    def _is_refused(self, met: Met) -> bool:
+    def _is_refused(self, reported: AllReported) -> bool:
         """Refuse the report in all ranks if a node with a part of the checkpoint cannot store
         it."""
-        for rank in met.parts:
+        for rank in reported.parts:
             node = self._actors[rank].assignment.node.name
             if node and (problem := self.host.refusal(node)):
                 self._refuse_because_of(rank, problem)
@@ -400,25 +402,25 @@ class WorkerGroup:
 
     def _on_merged(self, rank: int, message: Message) -> None:
         """Raises ValueError if it is not a checkpoint of this report."""
-        if self._met is None or self._failures.ranks:
+        if (reported := self._unanswered) is None or self._failures.ranks:
             return
         try:
-            whole = self._checkpoints.add_merged(rank, message, self._met.reports[0].iteration)
+            whole = self._checkpoints.add_merged(rank, message, reported.reports[0].iteration)
         except CannotMerge as error:
             self._on_merge_failed(rank, str(error))
             return
         if whole is None:
             return
-        self._deadlines.met()
+        self._deadlines.cancel()
         # Also if one node has all: an attempt whose report was not recorded had the same number.
         self.host.note_shares(self.assignment.trial_id, whole.record.index, whole.left_out)
         self._warnings.about_clashes(whole.clashes)
-        self._post_report(self._met, whole.record)
+        self._post_report(reported, whole.record)
 
     def _on_merge_failed(self, rank: int, text: str) -> None:
-        if self._met is None or self._failures.ranks:
+        if self._unanswered is None or self._failures.ranks:
             return
-        self._deadlines.met()
+        self._deadlines.cancel()
         text = f"rank {rank} could not put the checkpoint of all ranks together: {text}"
         self._refuse_because_of(rank, text)
 
@@ -427,12 +429,12 @@ class WorkerGroup:
         self._refused_by = rank
         self.refuse(text)
 
-    def _post_report(self, met: Met, record: CheckpointRecord | None) -> None:
-        first = met.reports[0]
+    def _post_report(self, reported: AllReported, record: CheckpointRecord | None) -> None:
+        first = reported.reports[0]
         # With those of a validation, if there was one.
         metrics = first.metrics if record is None else record.metrics or {}
         if self._terms.keeps_all_metrics:
-            every = {str(rank): report.metrics for rank, report in enumerate(met.reports)}
+            every = {str(rank): report.metrics for rank, report in enumerate(reported.reports)}
             metrics = {**metrics, "ranks": every}
         has_room = record is not None and self.host.has_room(self.assignment.trial_id)
         self.host.post(replace(first, metrics=metrics, checkpoint=record, has_room=has_room))
@@ -466,10 +468,11 @@ class WorkerGroup:
             self._fail(rank, lost_worker(event.kind, event.cause, pid=pid))
         if len(self._gone) < len(self._actors):
             return
-        self._deadlines.met()
+        self._deadlines.cancel()
         self._break_up()
         self._post_usage()
-        self.host.post(self._gone[0])  # the ranks have the trial and the attempt in common
+        # Any rank's: trial and attempt are the same, and why one was lost is posted as a failure.
+        self.host.post(self._gone[0])
 
     def _fail(self, rank: int, failure: Failure) -> None:
         """Record the failure. After the first one, the others have a moment to report theirs."""
@@ -499,11 +502,11 @@ class RankWarnings:
         self._warn = warn
         self._has_told_keys = self._has_told_clashes = False
 
-    def about_keys(self, met: Met) -> None:
+    def about_keys(self, reported: AllReported) -> None:
         """Warn that ranks report different metrics."""
-        if met.other_keys and not self._has_told_keys:
+        if reported.other_keys and not self._has_told_keys:
             self._has_told_keys = True
-            rank, keys = next(iter(met.other_keys.items()))
+            rank, keys = next(iter(reported.other_keys.items()))
             self._warn(
                 f"trial {self._trial_id}: rank {rank} does not report the same metrics "
                 f"as rank 0 ({', '.join(keys)}): those of rank 0 are kept"
@@ -536,7 +539,7 @@ class RankDeadlines:
         # When the ranks began to wait for others in a report, None if they do not.
         self._since: float | None = None
 
-    def met(self) -> None:
+    def cancel(self) -> None:
         """The ranks wait for no other any more."""
         self._since = None
         if self._timer is not None:
@@ -567,7 +570,7 @@ class RankDeadlines:
             self._expect(lambda: self._barrier.missing, late)
 
     def expect_texts(self, missing: Callable[[], Sequence[int]]) -> None:
-        """All ranks must come to a meeting soon after the first."""
+        """All ranks must come to a barrier, or the like, soon after the first."""
         late = (
             f"has not come to the barrier, or the like, for {self._timeout_s:g} s while other "
             f"ranks waited there"
@@ -584,7 +587,7 @@ class RankDeadlines:
 
     def after_failure(self, then: Callable[[], None]) -> None:
         """Call `then` when the other ranks had time to report their errors."""
-        self.met()
+        self.cancel()
         self._arm(AFTERMATH_S, then)
 
     def _expect(

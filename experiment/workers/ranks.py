@@ -33,7 +33,7 @@ _STRICTEST_FIRST = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
+class AllReported:
     """All ranks have reported; `reports` has one of each rank, in order."""
 
     reports: tuple[Reported, ...]
@@ -70,7 +70,7 @@ class OutOfStep:
     text: str
 
 
-Outcome = Met | AllReturned | OutOfStep
+Outcome = AllReported | AllReturned | OutOfStep
 
 
 class _At(StrEnum):
@@ -129,7 +129,7 @@ class Barrier:
         if waiting and ended:
             return OutOfStep(rank=ended[0], text=self._apart(waiting))
         if len(waiting) == len(self._at):
-            return Met(reports=tuple(self._reports[rank] for rank in waiting))
+            return AllReported(reports=tuple(self._reports[rank] for rank in waiting))
         return AllReturned() if len(ended) == len(self._at) else None
 
     def _where(self, place: _At) -> list[int]:
@@ -179,11 +179,11 @@ class MergedRanks:
 class RankMerge:
     """The merge of the parts in one report."""
 
-    def __init__(self, met: Met, nodes: Sequence[str]) -> None:
+    def __init__(self, reported: AllReported, nodes: Sequence[str]) -> None:
         """`nodes` has the node of each rank."""
-        self._met = met
+        self._reported = reported
         parts: dict[str, list[int]] = {}
-        for rank in met.parts:
+        for rank in reported.parts:
             parts.setdefault(nodes[rank], []).append(rank)
         # By the rank that merges on its node: the first one there.
         self._parts = {nodes.index(node): ranks for node, ranks in parts.items()}
@@ -200,7 +200,7 @@ class RankMerge:
     @property
     def refusal(self) -> str:
         """Why the parts cannot be one checkpoint; "" if they can."""
-        if not self.is_shared or self._met.upload is not CheckpointUploadMode.NO_UPLOAD:
+        if not self.is_shared or self._reported.upload is not CheckpointUploadMode.NO_UPLOAD:
             return ""
         nodes = ", ".join(self._nodes[rank] for rank in self._parts)
         return (
@@ -216,7 +216,7 @@ class RankMerge:
 
     def orders(self, index: int) -> dict[int, Message]:
         """The order for each rank that merges."""
-        upload = self._met.upload
+        upload = self._reported.upload
         orders: dict[int, Message] = {}
         for rank, ranks in self._parts.items():
             # Shares also say which one is the first: it gets the metadata of the trainer.
@@ -271,7 +271,7 @@ class RankMerge:
         return replace(
             self._merged[rank].record,
             node=self._nodes[rank],
-            metrics={**self._met.reports[0].metrics, **self._validated},
+            metrics={**self._reported.reports[0].metrics, **self._validated},
             validation=self._validation,
         )
 

@@ -57,7 +57,7 @@ class Rank(WorkerHandle):
     def reports(
         self, iteration: int, *, files: bool = False, upload: str = "ASYNC", **metrics: Any
     ) -> None:
-        part = {**WHOLE, "upload": upload} if files else None
+        part = {**WHOLE, "iteration": iteration, "upload": upload} if files else None
         metrics = metrics or {"loss": 0.5}
         self.says(["report", 1, iteration, metrics, 1.0, 0.1, 0.1, part])
 

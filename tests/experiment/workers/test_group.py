@@ -299,7 +299,7 @@ async def test_a_rank_that_has_said_where_to_meet_may_hang_all_the_same(host: De
     opened(host, timeouts=WorkerTimeouts(grace_s=3600, hang_timeout_s=0.0))
     for rank in host.ranks:
         rank.starts()
-    host.ranks[0].says(["meeting", "127.0.0.1:1"])
+    host.ranks[0].says(["address", "127.0.0.1:1"])
     await host.ranks[0].signalled.wait()
     assert host.ranks[0].signals == [process_control.DUMP]
 
@@ -375,9 +375,9 @@ async def test_each_rank_says_why_it_was_preempted(host: Desk, group: WorkerGrou
 
 
 async def test_the_others_get_the_address_of_rank_0(host: Desk, group: WorkerGroup) -> None:
-    host.ranks[0].says(["meeting", "127.0.0.1:1"])
+    host.ranks[0].says(["address", "127.0.0.1:1"])
     assert host.ranks[0].orders == []
-    assert host.ranks[1].orders == [["meet", "127.0.0.1:1"]]
+    assert host.ranks[1].orders == [["address", "127.0.0.1:1"]]
 
 
 async def test_every_rank_gets_the_texts_of_all_once_each_has_sent_its_own(
@@ -506,6 +506,10 @@ async def test_parts_on_one_node_only_are_put_together_there(
     assert (reported.checkpoint.node, host.shares) == ("b", [("t0", 0, {})])
     words = [rank.orders[-1][0] for rank in host.ranks]
     assert words == ["saved", "saved", "newest"]
+    spread.reply(Verdict.CONTINUE)
+    for rank in host.ranks:
+        rank.reports(2, files=True)
+    assert host.ranks[0].orders[-1] == ["merge", 1, [0, 1], "ASYNC", True]
 
 
 async def test_files_of_the_same_name_on_two_nodes_are_refused_if_that_is_asked_for(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.job import RankNode
 from holdfast.experiment.workers.ranks import (
+    AllReported,
     AllReturned,
     Barrier,
-    Met,
     OutOfStep,
     place_ranks,
     place_worker,
@@ -46,9 +46,9 @@ def test_ranks_meet_when_the_last_of_them_has_reported(order: list[int]) -> None
     for number, rank in enumerate(early):
         assert barrier.reported(rank, report(metrics={"loss": rank})) is None
         assert set(barrier.missing) == set(order[number + 1 :])
-    met = barrier.reported(last, report(metrics={"loss": last}))
-    assert isinstance(met, Met)
-    assert [each.metrics["loss"] for each in met.reports] == sorted(order)
+    reported = barrier.reported(last, report(metrics={"loss": last}))
+    assert isinstance(reported, AllReported)
+    assert [each.metrics["loss"] for each in reported.reports] == sorted(order)
     assert barrier.missing == ()
 
 
@@ -56,7 +56,7 @@ def test_they_meet_again_after_the_answer_and_return_together() -> None:
     barrier = Barrier(2, iteration=4)
     for iteration in (5, 6):
         barrier.reported(1, report(iteration))
-        assert isinstance(barrier.reported(0, report(iteration)), Met)
+        assert isinstance(barrier.reported(0, report(iteration)), AllReported)
         barrier.answered()
     assert barrier.returned(0) is None
     assert barrier.returned(1) == AllReturned()
@@ -66,9 +66,9 @@ def test_the_checkpoint_has_the_parts_of_those_that_gave_one() -> None:
     barrier = Barrier(3, iteration=0)
     barrier.reported(2, report(checkpoint=PART))
     barrier.reported(1, report())
-    met = barrier.reported(0, report(checkpoint=PART))
-    assert isinstance(met, Met)
-    assert met.parts == (0, 2)
+    reported = barrier.reported(0, report(checkpoint=PART))
+    assert isinstance(reported, AllReported)
+    assert reported.parts == (0, 2)
 
 
 def test_a_rank_that_returns_while_others_report_is_named() -> None:
@@ -92,9 +92,9 @@ def test_metrics_that_not_all_ranks_report_are_reported_by_rank() -> None:
     barrier = Barrier(3, iteration=0)
     barrier.reported(0, report(metrics={"loss": 1, "lr": 1}))
     barrier.reported(1, report(metrics={"loss": 1, "lr": 2}))
-    met = barrier.reported(2, report(metrics={"loss": 1, "acc": 1}))
-    assert isinstance(met, Met)
-    assert met.other_keys == {2: ("acc", "lr")}
+    reported = barrier.reported(2, report(metrics={"loss": 1, "acc": 1}))
+    assert isinstance(reported, AllReported)
+    assert reported.other_keys == {2: ("acc", "lr")}
 
 
 @pytest.mark.parametrize("iteration", [1, 3])
