@@ -2,6 +2,10 @@
 
 It may be running, or belong to another user: nothing is locked, written or unpickled. What is in
 storage is read by way of a temporary directory.
+
+`find` and `find_enclosing` take what the user typed, `load_experiment` what a script passes,
+`read_records` a location, and `read_tree` a folder on this machine; `find_site` only says where
+the experiment is.
 """
 
 from __future__ import annotations
@@ -104,19 +108,11 @@ def load_experiment(
     filesystem: pyarrow.fs.FileSystem | None = None,
     run: int | None = None,
 ) -> ExperimentView:
-    """Read the newest experiment in a directory, or run number `run`.
+    """Read the newest experiment in a directory, or run number `run`; log what cannot be read.
 
     Raises ExperimentNotFound, StorageError.
     """
-    return read_experiment(Location.resolve(path, filesystem, {}), run)
-
-
-def read_experiment(location: Location, run: int | None = None) -> ExperimentView:
-    """Read the newest experiment at `location`, or run number `run`; log what cannot be read.
-
-    Nothing is locked or written there, so it may be running. Records in remote storage are
-    downloaded to a temporary directory first. Raises ExperimentNotFound, StorageError.
-    """
+    location = Location.resolve(path, filesystem, {})
     read = read_records(location, run)
     warn_of(location, read.notices)
     return read
@@ -146,16 +142,33 @@ def records_of(
             raise error.at(location.public) from error
         if beginning is None:
             raise _no_experiment(layout, location)
-        warn_of(location, damages(layout, beginning.position.segment))
+        warn_of(location, _damages(layout, beginning.position.segment))
         yield layout
 
 
-def read_tree(layout: Layout, location: Location, run: int | None = None) -> ExperimentView:
-    """Read the local tree of an experiment whose storage is `location`.
+def read_tree(
+    layout: Layout, location: Location, run: int | None = None, *, is_download: bool = False
+) -> ExperimentView:
+    """Read the local tree of an experiment whose storage is `location`, or what was downloaded
+    from there.
 
     Nothing is locked or written. Raises ExperimentNotFound, OSError.
     """
-    return _folded(layout, location, here=layout, run=run)
+    try:
+        view = recover(layout, run=run, location=location)
+    except NothingToRestore:  # it names the folder of a download
+        raise _no_experiment(layout, location) from None
+    except JournalUnreadable as error:
+        raise error.at(location.public) from error
+    # The process with the lock runs the newest one.
+    may_run = not is_download and not view.is_followed
+    return replace(
+        view,
+        layout=None if is_download else layout,
+        holder=current_holder(layout.lock) if may_run else "",
+        notices=(*view.notices, *_damages(layout, view.begins, view.end)),
+        runs_before=runs_known_before(layout.journal, view.begins),
+    )
 
 
 def read_records(
@@ -169,10 +182,10 @@ def read_records(
     if location.local_path is not None:
         read = read_tree(Layout(Path(location.local_path)), location, run)
     elif kept is not None:
-        read = kept.read(location, run)
+        read = read_tree(kept.download(location, run), location, run, is_download=True)
     else:
-        with closing(KeptRecords()) as folder:
-            read = folder.read(location, run)
+        with closing(KeptRecords()) as kept:
+            return read_records(location, run, kept)
     head = None if read.is_followed else published_as(location)
     return replace(read, heard_at=None if head is None else head.modified)
 
@@ -206,34 +219,9 @@ class KeptRecords:
         with_store(location, lambda store: _fetch_snapshots(store, names, self.root))
         return Layout(self.root)
 
-    def read(self, location: Location, run: int | None = None) -> ExperimentView:
-        """Read the newest experiment at `location`, or run number `run`. Raises
-        ExperimentNotFound, StorageError, OSError."""
-        return _folded(self.download(location, run), location, here=None, run=run)
-
     def close(self) -> None:
         """Remove the directory."""
         self._folder.cleanup()
-
-
-def _folded(
-    layout: Layout, location: Location, *, here: Layout | None, run: int | None
-) -> ExperimentView:
-    try:
-        view = recover(layout, run=run, location=location)
-    except NothingToRestore:  # it names the folder of a download
-        raise _no_experiment(layout, location) from None
-    except JournalUnreadable as error:
-        raise error.at(location.public) from error
-    # The process with the lock runs the newest one.
-    may_run = here is not None and not view.is_followed
-    return replace(
-        view,
-        layout=here,
-        holder=current_holder(layout.lock) if may_run else "",
-        notices=(*view.notices, *damages(layout, view.begins, view.end)),
-        runs_before=runs_known_before(layout.journal, view.begins),
-    )
 
 
 def _no_experiment(layout: Layout, location: Location) -> ExperimentNotFound:
@@ -287,7 +275,7 @@ async def _fetch_snapshots(store: Store, names: Sequence[str], root: Path) -> No
     await for_each(fetch, names, at_once=_READERS)
 
 
-def damages(layout: Layout, begins: int, end: Position | None = None) -> Iterator[str]:
+def _damages(layout: Layout, begins: int, end: Position | None = None) -> Iterator[str]:
     """A line for each damage in the journal of the experiment that begins in segment `begins`.
 
     `end` is how far it was read. While a process holds the experiment's lock, its last record may
@@ -342,8 +330,8 @@ class WrongStorage(TuneError, ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorTarget:
-    """One experiment.
+class ExperimentSite:
+    """Where one experiment is.
 
     `layout` is its tree on this machine, None if there is none. `remote` is its storage elsewhere;
     None if it has none or it was not given: then `kept_in` says where it is.
@@ -355,14 +343,14 @@ class DoctorTarget:
     kept_in: str = ""
 
 
-def find_target(
+def find_site(
     path: str,
     storage: str | None,
     settings: Settings,
     environ: Mapping[str, str],
     *,
     filesystem: Any = None,
-) -> DoctorTarget:
+) -> ExperimentSite:
     """Find the experiment that the user named by a directory, a URI or a path in `filesystem`.
 
     A local tree stores the address of its storage, but not the credentials: `storage` has them.
@@ -379,7 +367,7 @@ def find_target(
         raise ExperimentNotFound(not_found(location), path)
     kept_in = read_note(layout.mirror_of) if layout.mirror_of.exists() else ""
     remote = _named_storage(layout, storage, kept_in)
-    return DoctorTarget(
+    return ExperimentSite(
         shown=path, layout=layout, remote=remote, kept_in="" if remote is not None else kept_in
     )
 
@@ -400,21 +388,21 @@ def _of_storage(
     location: Location,
     settings: Settings,
     environ: Mapping[str, str],
-) -> DoctorTarget:
+) -> ExperimentSite:
     """An experiment in storage; its tree on this machine is found as a restore finds it."""
     try:
         place = OpenedExperiment.at(path, filesystem, settings, environ).place
     except NothingToRestore as error:
         raise ExperimentNotFound(str(error), location.public) from error
     if place.remote is not None and segments(place.layout.journal):
-        return DoctorTarget(shown=location.public, layout=place.layout, remote=place.remote)
+        return ExperimentSite(shown=location.public, layout=place.layout, remote=place.remote)
     if with_store(location, read_head) is None:
         raise ExperimentNotFound(
             f"there is no experiment at {location.public}: it has no journal. Pass "
             "<storage_path>/<name>, with the query of the storage_path",
             location.public,
         )
-    return DoctorTarget(shown=location.public, layout=None, remote=location)
+    return ExperimentSite(shown=location.public, layout=None, remote=location)
 
 
 _LEVELS = 2  # <experiment>/<trial>/<checkpoint>
@@ -433,34 +421,35 @@ def find(
     """Read the experiment at `path`: its directory, a URI as `storage_path` takes it, or a path in
     `filesystem`.
 
-    Reads the newest run of that name, or run number `run` (from 1). Of a directory that is
-    uploaded to a storage, the state in storage is read if that is newer, unless `asks` is False,
-    or the storage does not answer. Records in storage are downloaded to `kept`, if given.
+    Reads the newest run of that name, or run number `run` (from 1). If it is both on this machine
+    and in a storage, the newer state is read. A storage that `path` does not name is not asked
+    unless it `asks`, and need not answer. Records in storage are downloaded to `kept`, if given.
 
     Raises ExperimentNotFound, InvalidLocation, StorageError, OSError.
     """
     location = Location.resolve(path, filesystem, {})
     if (here := location.local_path) is not None:
-        target = find_target(here, None, settings, environ)
+        site = find_site(here, None, settings, environ)
     else:
         try:
-            target = find_target(path, None, settings, environ, filesystem=filesystem)
+            site = find_site(path, None, settings, environ, filesystem=filesystem)
         except ExperimentNotFound:  # nothing is published there: it may be a copy of a local tree
             return _in_storage(location, run, kept)
-    if target.layout is None:
+    if (layout := site.layout) is None:
         return _in_storage(location, run, kept)
-    holder = current_holder(target.layout.lock)
-    if target.remote is not None and not holder and not _is_newest(target.layout, target.remote):
-        return _in_storage(target.remote, run, kept)
+    storage: Location | None = None
     notices: list[str] = []
-    storage = None
-    if target.remote is None:
-        storage = storage_of(location, settings, environ)
-    if storage is not None and asks and not holder and _is_own(target.layout):
-        newer, notices = _newer(target.layout, storage, run)
-        if newer is not None:
+    if site.remote is not None:  # the user named it: without its answer there is no other
+        if (newer := _newer(layout, site.remote, run, kept)) is not None:
             return newer
-    read = read_tree(target.layout, target.remote or location, run)
+    elif (storage := _storage_of(location, settings, environ)) and asks and _is_own(layout):
+        try:
+            if (newer := _newer(layout, storage, run, kept)) is not None:
+                notice = f"{storage} has a newer state than {layout.root}, and is shown here"
+                return replace(newer, notices=(*newer.notices, notice))
+        except (StorageError, ExperimentNotFound) as error:
+            notices = [f"{storage} may have a newer state, but did not answer: {error}"]
+    read = read_tree(layout, site.remote or location, run)
     return replace(
         read,
         shown=_shown(path, location),
@@ -469,7 +458,7 @@ def find(
     )
 
 
-def storage_of(
+def _storage_of(
     location: Location, settings: Settings, environ: Mapping[str, str]
 ) -> Location | None:
     """The storage that the tree at `location` is uploaded to, without asking it.
@@ -491,7 +480,7 @@ def with_storage(
     layout = experiment.layout
     if not experiment.storage or layout is None or not _is_own(layout):
         return experiment
-    storage = storage_of(experiment.location, settings, environ)
+    storage = _storage_of(experiment.location, settings, environ)
     if storage is None:
         return experiment
     return replace(experiment, location=storage)
@@ -515,17 +504,13 @@ def _is_own(layout: Layout) -> bool:
 
 
 def _newer(
-    layout: Layout, storage: Location, run: int | None
-) -> tuple[ExperimentView | None, list[str]]:
-    """The experiment in storage if its state is newer than the tree's; and notices."""
-    try:
-        if _is_newest(layout, storage):
-            return None, []
-        found = _in_storage(storage, run)
-    except (StorageError, ExperimentNotFound) as error:
-        return None, [f"{storage} may have a newer state, but did not answer: {error}"]
-    notice = f"{storage} has a newer state than {layout.root}, and is shown here"
-    return replace(found, notices=(*found.notices, notice)), []
+    layout: Layout, storage: Location, run: int | None, kept: KeptRecords | None
+) -> ExperimentView | None:
+    """The experiment in storage, if its state is newer than the tree's, and no process runs it
+    here."""
+    if current_holder(layout.lock) or _is_newest(layout, storage):
+        return None
+    return _in_storage(storage, run, kept)
 
 
 def find_enclosing(
@@ -572,9 +557,7 @@ def _may_enclose(path: str, filesystem: Any) -> bool:
     return has_head or bool(segments(layout.journal)) or bool(snapshot_names(layout.root))
 
 
-def _in_storage(
-    location: Location, run: int | None, kept: KeptRecords | None = None
-) -> ExperimentView:
+def _in_storage(location: Location, run: int | None, kept: KeptRecords | None) -> ExperimentView:
     return replace(read_records(location, run, kept), shown=location.public)
 
 

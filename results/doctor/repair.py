@@ -27,7 +27,7 @@ from holdfast.results.doctor.findings import Action, DoctorReport, Remedy
 from holdfast.results.doctor.storage import PREFIX, StorageTree
 from holdfast.results.doctor.tree import Rebuilt, Tree, put, rebuild, tree_at
 from holdfast.results.doctor.verify import Depth, verify
-from holdfast.results.reading import DoctorTarget
+from holdfast.results.reading import ExperimentSite
 from holdfast.results.removal import claimed
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
@@ -47,7 +47,7 @@ from holdfast.trees import delete_tree, refuse_mounts
 from holdfast.trial.errors import TuneError
 
 
-def collect(target: DoctorTarget, *, removes: bool) -> DoctorReport:
+def collect(target: ExperimentSite, *, removes: bool) -> DoctorReport:
     """Find what nothing needs, here and in storage; with `removes`, remove it.
 
     Raises Locked while a process on this machine runs the experiment, Usurped if another machine
@@ -115,7 +115,7 @@ def _remove(root: Path, unneeded: Sequence[Garbage]) -> set[str]:
     return stays
 
 
-def _collect_there(target: DoctorTarget, here: Tree | None, *, removes: bool) -> list[Garbage]:
+def _collect_there(target: ExperimentSite, here: Tree | None, *, removes: bool) -> list[Garbage]:
     if target.remote is None:
         return []
     stored = storage.gather(target.remote, target.layout)
@@ -168,7 +168,7 @@ _UNUSABLE = ".unusable"
 class NothingHere(TuneError):
     """The command needs the experiment's directory on this machine, and there is none."""
 
-    def __init__(self, target: DoctorTarget, command: str) -> None:
+    def __init__(self, target: ExperimentSite, command: str) -> None:
         super().__init__(
             f"{command} needs the directory in which the experiment ran, and this machine has "
             f"none for {target.shown} (RAY_AIR_LOCAL_CACHE_DIR names the folder of these "
@@ -177,7 +177,7 @@ class NothingHere(TuneError):
 
 
 def repair(
-    target: DoctorTarget,
+    target: ExperimentSite,
     settings: Settings,
     *,
     depth: Depth = Depth.CHECKSUMS,
@@ -196,7 +196,7 @@ def repair(
 
 
 def _mend(
-    target: DoctorTarget, layout: Layout, settings: Settings, depth: Depth
+    target: ExperimentSite, layout: Layout, settings: Settings, depth: Depth
 ) -> Iterator[Action]:
     # Before any change: storage may not answer.
     stored = None if target.remote is None else storage.gather(target.remote, target.layout)
@@ -222,7 +222,7 @@ def _mend(
 
 
 def _mend_checkpoints(
-    target: DoctorTarget, tree: Tree, stored: StorageTree | None
+    target: ExperimentSite, tree: Tree, stored: StorageTree | None
 ) -> Iterator[Action]:
     """Take broken checkpoints from storage, or drop them from the records, as a restore does."""
     assert tree.replayed is not None

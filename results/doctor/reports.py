@@ -25,7 +25,7 @@ from holdfast.experiment.records.journal import read_events
 from holdfast.experiment.records.view import ExperimentView
 from holdfast.results.doctor.verify import Depth, verify
 from holdfast.results.overview import facts_as_json, failure_causes
-from holdfast.results.reading import find, find_target
+from holdfast.results.reading import find, find_site
 from holdfast.runtime.fleet.facts import detect_total
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.checkpoint.download import with_store
@@ -49,12 +49,12 @@ def bug_report(
 ) -> dict[str, Any]:
     """The facts as JSON values; without a `path` only those of this machine.
 
-    Raises what `find` and `find_target` raise.
+    Raises what `find` and `find_site` raise.
     """
     facts: dict[str, Any] = {"machine": _machine(environ)}
     if path is not None:
         found = find(path, settings, environ)
-        checked = verify(find_target(path, None, settings, environ), depth=Depth.QUICK)
+        checked = verify(find_site(path, None, settings, environ), depth=Depth.QUICK)
         facts["experiment"] = _experiment(found, now)
         facts["findings"] = [asdict(finding) for finding in checked.findings]
     return {name: _cleaned(value, os.path.expanduser("~")) for name, value in facts.items()}

@@ -24,7 +24,7 @@ from holdfast.results.doctor.repair import NothingHere
 from holdfast.results.doctor.storage import StorageTree, bytes_of
 from holdfast.results.doctor.tree import Tree
 from holdfast.results.doctor.verify import Depth, Examined, examine, verify
-from holdfast.results.reading import DoctorTarget
+from holdfast.results.reading import ExperimentSite
 from holdfast.scheduler.effects import Discard
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
@@ -60,7 +60,7 @@ class NotFit(TuneError):
 
 
 def sync(
-    target: DoctorTarget,
+    target: ExperimentSite,
     *,
     timeout_s: float = TIMEOUT_S,
     downloads: bool = False,
@@ -98,7 +98,7 @@ class _Upload:
 
     def __init__(
         self,
-        target: DoctorTarget,
+        target: ExperimentSite,
         examined: Examined,
         timeout_s: float,
         tell: Callable[[str], None],

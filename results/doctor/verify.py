@@ -11,7 +11,7 @@ from holdfast.results.doctor import examination, storage
 from holdfast.results.doctor.findings import DoctorReport, Finding, note, ordered
 from holdfast.results.doctor.storage import StorageTree
 from holdfast.results.doctor.tree import Tree
-from holdfast.results.reading import DoctorTarget
+from holdfast.results.reading import ExperimentSite
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import current_holder
 
@@ -34,7 +34,7 @@ class Examined:
     looked_at: dict[str, int]
 
 
-def verify(target: DoctorTarget, *, depth: Depth = Depth.CHECKSUMS) -> DoctorReport:
+def verify(target: ExperimentSite, *, depth: Depth = Depth.CHECKSUMS) -> DoctorReport:
     """Check an experiment without changing a byte, creating a file or taking a lock.
 
     The experiment may be running. Raises OSError or StorageError if a side cannot be read at all.
@@ -54,7 +54,7 @@ def verify(target: DoctorTarget, *, depth: Depth = Depth.CHECKSUMS) -> DoctorRep
 
 
 def examine(
-    target: DoctorTarget,
+    target: ExperimentSite,
     *,
     depth: Depth = Depth.CHECKSUMS,
     user: str = "",

@@ -485,10 +485,11 @@ class Tuner:
         tuner = cls.__new__(cls)
         tuner._results, tuner._earlier = None, None
         if run is not None:
-            from holdfast.results.reading import read_experiment
+            from holdfast.results.reading import read_records, warn_of
             from holdfast.results.result_grid import ExperimentAnalysis, ResultGrid
 
-            read = read_experiment(opened.place.location, run)
+            read = read_records(opened.place.location, run)
+            warn_of(read.location, read.notices)
             if read.is_followed:
                 tuner._earlier, tuner._results = read, ResultGrid(ExperimentAnalysis.of(read))
                 tuner._needs_newest = bool(

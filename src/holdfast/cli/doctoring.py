@@ -18,7 +18,7 @@ from holdfast.names import printable
 from holdfast.results.doctor.findings import Action, DoctorReport, Finding, Remedy, Severity
 from holdfast.results.doctor.reports import PreflightReport
 from holdfast.results.doctor.verify import Depth
-from holdfast.results.reading import DoctorTarget, find_target
+from holdfast.results.reading import ExperimentSite, find_site
 from holdfast.syncer.stores.preflight import ProbeOutcome, Step
 from holdfast.text.values import size
 
@@ -54,7 +54,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
 
         print(json_text(bug_report(given.path, settings, os.environ, time.time())))
         return SOUND
-    target = find_target(given.path, given.storage, settings, os.environ)
+    target = find_site(given.path, given.storage, settings, os.environ)
     done = _perform(given, target, settings)
     if given.json:
         print(json_text(done.plain()))
@@ -63,7 +63,9 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     return SOUND if done.is_sound else WRONG
 
 
-def _perform(given: argparse.Namespace, target: DoctorTarget, settings: Settings) -> DoctorReport:
+def _perform(
+    given: argparse.Namespace, target: ExperimentSite, settings: Settings
+) -> DoctorReport:
     match given.doctor_command:
         case "verify":
             from holdfast.results.doctor.verify import verify

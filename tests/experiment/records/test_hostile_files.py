@@ -27,7 +27,7 @@ from holdfast.experiment.records.opened import read_head
 from holdfast.experiment.records.recovery import recover
 from holdfast.results.doctor.storage import gather
 from holdfast.results.doctor.verify import verify
-from holdfast.results.reading import DoctorTarget
+from holdfast.results.reading import ExperimentSite
 from holdfast.schema import UnreadableRecord
 from holdfast.syncer.artifacts.stored_index import read_listing
 from holdfast.syncer.checkpoint import manifest
@@ -214,7 +214,7 @@ def test_a_link_is_reported_by_verify_and_refused_by_what_writes(world: Path) ->
     root = world / "storage" / "run"
     trial = sorted(root.glob("train_*"))[0]
     link_out(trial, world / "victim")
-    report = verify(DoctorTarget(shown=str(root), layout=Layout(root), remote=None))
+    report = verify(ExperimentSite(shown=str(root), layout=Layout(root), remote=None))
     assert [f.where for f in report.findings if f.kind == "leads-elsewhere"] == [trial.name]
     with pytest.raises(LeadsElsewhere, match="is a link: holdfast would read or write"):
         check_enclosed_trials(Layout(root), recover(Layout(root)).machine)
@@ -355,7 +355,7 @@ def test_a_file_of_gigabytes_is_reported_by_verify_without_being_read(world: Pat
     trial = sorted(root.glob("train_*"))[0]
     with (trial / "progress.csv").open("r+b") as file:
         file.truncate(3 << 30)
-    report = verify(DoctorTarget(shown=str(root), layout=Layout(root), remote=None))
+    report = verify(ExperimentSite(shown=str(root), layout=Layout(root), remote=None))
     (found,) = (f for f in report.findings if f.where == f"{trial.name}/progress.csv")
     assert "3,221,225,472 bytes, more than the journal explains" in found.what
 

@@ -17,7 +17,7 @@ from holdfast.experiment.records.journal import JournalUnreadable, read_events
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
 from holdfast.results.doctor.verify import verify
-from holdfast.results.reading import DoctorTarget
+from holdfast.results.reading import ExperimentSite
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Recalled, Suggested
 from holdfast.simulate.simulation import read_recording
@@ -82,8 +82,8 @@ def state(root: Path) -> str:
     return json.dumps(snapshot(recover(Layout(root)).machine), default=repr)
 
 
-def case(root: Path) -> DoctorTarget:
-    return DoctorTarget(shown=str(root), layout=Layout(root), remote=None)
+def case(root: Path) -> ExperimentSite:
+    return ExperimentSite(shown=str(root), layout=Layout(root), remote=None)
 
 
 def test_the_records_behind_the_snapshot_follow_its_state(

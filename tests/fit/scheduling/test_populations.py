@@ -14,7 +14,7 @@ from holdfast import tune
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import recover
 from holdfast.results.doctor.verify import verify
-from holdfast.results.reading import DoctorTarget
+from holdfast.results.reading import ExperimentSite
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.values import Ref
 from holdfast.tune.schedulers import (
@@ -131,7 +131,7 @@ def test_class_trainables_of_a_population_save_themselves_and_are_loaded(
     assert logged
     for result in results:
         assert result.config["net"]["rate"] == rows(result)[-1]["rate"]
-    assert verify(DoctorTarget(shown="", layout=Layout(root), remote=None)).findings == ()
+    assert verify(ExperimentSite(shown="", layout=Layout(root), remote=None)).findings == ()
 
 
 def test_the_bandit_trains_a_population(fit: Any) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from holdfast import tune
 from holdfast.cli import main
+from holdfast.experiment.folder.settings import Settings
+from holdfast.results.following import Followed
+from holdfast.results.reading import find
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of
 from tests.rig.storage.bucket import Bucket
@@ -89,8 +93,15 @@ def test_what_another_machine_has_finished_is_shown_and_not_run_again(
     shown = capsys.readouterr().out
     assert shown.startswith("run: finished, last published to storage ")
     assert f"has a newer state than {tree}, and is shown here" in shown
+    assert main(["show", bucket.storage_path.replace("?", "/run?")]) == 0
+    assert capsys.readouterr().out.startswith("run: finished, last published to storage ")
     grid = tune.load(tree)
     assert list(grid.get_dataframe()["epoch"]) == [4, 4]
+    settings, environ = Settings.read(os.environ), os.environ
+    watched = Followed(lambda kept: find(str(tree), settings, environ, kept=kept))
+    watched.look()
+    assert watched.is_stored
+    watched.close()
     assert resume_lines(capsys, "ls", str(tree.parent)) != []  # it asks no storage
 
     restored = bench.restore(path=str(tree)).succeeds()

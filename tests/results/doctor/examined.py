@@ -7,13 +7,13 @@ from pathlib import Path
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.results.doctor.findings import DoctorReport
-from holdfast.results.reading import DoctorTarget
+from holdfast.results.reading import ExperimentSite
 
 SETTINGS = Settings(local_dir=Path("/nowhere"))
 
 
-def case(root: Path) -> DoctorTarget:
-    return DoctorTarget(shown=str(root), layout=Layout(root), remote=None)
+def case(root: Path) -> ExperimentSite:
+    return ExperimentSite(shown=str(root), layout=Layout(root), remote=None)
 
 
 def kinds(report: DoctorReport) -> list[str]:

@@ -17,7 +17,7 @@ from holdfast.results.doctor.findings import Remedy
 from holdfast.results.doctor.repair import bring_checkpoint, collect, repair
 from holdfast.results.doctor.upload import NotFit, sync
 from holdfast.results.doctor.verify import Depth, verify
-from holdfast.results.reading import DoctorTarget, WrongStorage, find_target
+from holdfast.results.reading import ExperimentSite, WrongStorage, find_site
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.journal.journal import Journal, read_segment
@@ -50,16 +50,16 @@ def there(folder: Path) -> Path:
 
 
 @pytest.fixture
-def case(here: Path, there: Path) -> DoctorTarget:
-    return DoctorTarget(
+def case(here: Path, there: Path) -> ExperimentSite:
+    return ExperimentSite(
         shown="run", layout=Layout(here), remote=Location.resolve(there, None, {}), kept_in=""
     )
 
 
 @pytest.fixture
-def alone(there: Path) -> DoctorTarget:
+def alone(there: Path) -> ExperimentSite:
     """As seen from a machine that has nothing of the run."""
-    return DoctorTarget(shown="run", layout=None, remote=Location.resolve(there, None, {}))
+    return ExperimentSite(shown="run", layout=None, remote=Location.resolve(there, None, {}))
 
 
 def content(root: Path) -> dict[str, tuple[int, bytes]]:
@@ -68,7 +68,7 @@ def content(root: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_what_sync_has_brought_there_is_sound_from_both_sides(
-    case: DoctorTarget, alone: DoctorTarget, there: Path
+    case: ExperimentSite, alone: ExperimentSite, there: Path
 ) -> None:
     before = content(there)
     for report in (verify(case), verify(case, depth=Depth.DOWNLOAD), verify(alone)):
@@ -133,7 +133,7 @@ WOUNDS = [
 
 @pytest.mark.parametrize("wound", WOUNDS)
 def test_what_is_wrong_there_is_found_from_both_sides_and_sync_mends_it(
-    case: DoctorTarget, alone: DoctorTarget, there: Path, wound: Callable[[Path], None]
+    case: ExperimentSite, alone: ExperimentSite, there: Path, wound: Callable[[Path], None]
 ) -> None:
     wound(there)
     assert not verify(alone).is_sound
@@ -149,7 +149,7 @@ def test_what_is_wrong_there_is_found_from_both_sides_and_sync_mends_it(
     assert sync(case).actions == ()
 
 
-def test_a_head_that_is_gone_is_published_again(case: DoctorTarget, there: Path) -> None:
+def test_a_head_that_is_gone_is_published_again(case: ExperimentSite, there: Path) -> None:
     """A restore then uses the segments; unpublished records need the head."""
     remove_the_head(there)
     journal = Journal(case.layout.journal if case.layout else Path())
@@ -162,7 +162,7 @@ def test_a_head_that_is_gone_is_published_again(case: DoctorTarget, there: Path)
 
 
 def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
-    case: DoctorTarget, there: Path
+    case: ExperimentSite, there: Path
 ) -> None:
     weights = newest_checkpoint(there) / "model.txt"
     data = weights.read_bytes()
@@ -175,7 +175,7 @@ def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
 
 
 def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
-    case: DoctorTarget, here: Path, there: Path
+    case: ExperimentSite, here: Path, there: Path
 ) -> None:
     progress = manifest.load(newest_checkpoint(there)).progress
     assert progress is not None
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
     ).read_bytes()
 
 
-def test_a_checkpoint_that_is_only_there_is_no_loss(case: DoctorTarget, here: Path) -> None:
+def test_a_checkpoint_that_is_only_there_is_no_loss(case: ExperimentSite, here: Path) -> None:
     """As after a move to another machine: a restore fetches what it needs."""
     shutil.rmtree(newest_checkpoint(here))
     assert verify(case).findings == ()
@@ -202,7 +202,7 @@ def test_a_checkpoint_that_is_only_there_is_no_loss(case: DoctorTarget, here: Pa
 
 
 def test_a_checkpoint_that_is_nowhere_is_dropped(
-    case: DoctorTarget, here: Path, there: Path
+    case: ExperimentSite, here: Path, there: Path
 ) -> None:
     shutil.rmtree(newest_checkpoint(here))
     remove_the_weights(there)
@@ -216,7 +216,7 @@ def test_a_checkpoint_that_is_nowhere_is_dropped(
 
 
 def test_what_changed_here_is_not_uploaded_as_if_it_were_whole(
-    case: DoctorTarget, here: Path, there: Path
+    case: ExperimentSite, here: Path, there: Path
 ) -> None:
     (newest_checkpoint(here) / "model.txt").write_text("model of iteration 5")
     remove_a_checkpoint(there)
@@ -229,7 +229,7 @@ def test_what_changed_here_is_not_uploaded_as_if_it_were_whole(
 def test_a_sync_that_died_resumes(tmp_path: Path) -> None:
     run = healthy(tmp_path / "here" / "run")
     remote = Location.resolve(tmp_path / "there" / "run", None, {})
-    whole = DoctorTarget(shown="run", layout=run.layout, remote=remote)
+    whole = ExperimentSite(shown="run", layout=run.layout, remote=remote)
     assert "storage-empty" in kinds(verify(whole))
 
     def die(done: int, total: int) -> None:
@@ -246,7 +246,7 @@ def test_a_sync_that_died_resumes(tmp_path: Path) -> None:
 
 
 def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
-    case: DoctorTarget, alone: DoctorTarget, there: Path
+    case: ExperimentSite, alone: ExperimentSite, there: Path
 ) -> None:
     trial = newest_checkpoint(there).parent
     (there / TEMPORARY).write_text("half")
@@ -278,7 +278,7 @@ def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
 
 
 def test_what_is_published_there_names_checkpoints_that_stay(
-    case: DoctorTarget, here: Path, there: Path
+    case: ExperimentSite, here: Path, there: Path
 ) -> None:
     """Also if the records here have dropped them since: a restore elsewhere starts from it."""
     journal = Journal(here / "journal")
@@ -292,7 +292,7 @@ def test_what_is_published_there_names_checkpoints_that_stay(
 
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "missing"])
 def test_a_journal_whose_start_is_unreadable_is_taken_from_there(
-    case: DoctorTarget, here: Path, there: Path, damage: str
+    case: ExperimentSite, here: Path, there: Path, damage: str
 ) -> None:
     """Unpublished files here stay."""
     path = here / "journal" / "000000.log"
@@ -335,7 +335,7 @@ def publish_in_two_stretches(there: Path, *, without: int) -> None:
 
 @pytest.mark.parametrize("stretch", [0, 1])
 def test_a_segment_that_is_stored_in_stretches_is_taken_from_there(
-    case: DoctorTarget, here: Path, there: Path, stretch: int
+    case: ExperimentSite, here: Path, there: Path, stretch: int
 ) -> None:
     """The records that were written after the publication stay."""
     publish_in_two_stretches(there, without=2)
@@ -351,7 +351,7 @@ def test_a_segment_that_is_stored_in_stretches_is_taken_from_there(
 
 
 def test_a_torn_segment_keeps_what_is_not_published(
-    case: DoctorTarget, here: Path, there: Path
+    case: ExperimentSite, here: Path, there: Path
 ) -> None:
     publish_in_two_stretches(there, without=2)
     path = sorted((here / "journal").glob("*.log"))[0]
@@ -377,14 +377,14 @@ def test_a_checkpoint_comes_with_its_empty_folders(tmp_path: Path) -> None:
 
 
 def test_what_another_machine_has_taken_further_is_not_overwritten(
-    case: DoctorTarget, here: Path, there: Path, tmp_path: Path
+    case: ExperimentSite, here: Path, there: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(here, tmp_path / "another machine"))
     journal = Journal(copy / "journal")
     lost = CheckpointLost(trial_id="d2a66_00000", index=99, reason="for the test")
     journal.append([pack(lost, 1.0)])
     journal.close()
-    sync(DoctorTarget(shown="run", layout=Layout(copy), remote=case.remote))
+    sync(ExperimentSite(shown="run", layout=Layout(copy), remote=case.remote))
     before = content(there)
     assert kinds(verify(case)) == ["storage-ahead"]
     with pytest.raises(NotFit, match="another machine has continued the experiment"):
@@ -392,9 +392,9 @@ def test_what_another_machine_has_taken_further_is_not_overwritten(
     assert content(there) == before
 
 
-def find(path: Path, *, storage: Path | None = None, local: Path | None = None) -> DoctorTarget:
+def find(path: Path, *, storage: Path | None = None, local: Path | None = None) -> ExperimentSite:
     settings = Settings(local_dir=local or Path("/nowhere"), explicit_local_dir=local is not None)
-    return find_target(str(path), None if storage is None else str(storage), settings, {})
+    return find_site(str(path), None if storage is None else str(storage), settings, {})
 
 
 def test_an_experiment_is_found_by_its_tree_by_its_storage_and_by_both(

@@ -16,7 +16,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import mark
 from holdfast.experiment.records.view import Condition
 from holdfast.results.doctor.upload import sync
-from holdfast.results.reading import DoctorTarget, ExperimentNotFound, read_records
+from holdfast.results.reading import ExperimentNotFound, ExperimentSite, read_records
 from holdfast.results.removal import Part, Removal, erase, erase_objects, removal
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
@@ -261,7 +261,7 @@ def test_a_bucket_is_left_empty_and_its_neighbours_are_left_alone(
     remote = Location.resolve(uri, None, {})
     run = healthy(folder / "s3" / "run", metric="loss", mode="min")
     mark(run.layout, remote)
-    sync(DoctorTarget(shown="run", layout=run.layout, remote=remote))
+    sync(ExperimentSite(shown="run", layout=run.layout, remote=remote))
     with_store(neighbour, lambda store: store.put("head.json", b"{}"))
     settings = Settings(local_dir=folder / "s3", explicit_local_dir=True)
     one = removal(uri, "both", settings, {}, now=LATER)

@@ -18,7 +18,7 @@ from holdfast.results.doctor.findings import Remedy, Severity
 from holdfast.results.doctor.repair import NothingHere, collect, repair
 from holdfast.results.doctor.upload import sync
 from holdfast.results.doctor.verify import verify
-from holdfast.results.reading import DoctorTarget
+from holdfast.results.reading import ExperimentSite
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.journal.journal import Journal, read, segment_name, segments
@@ -233,7 +233,7 @@ def test_a_repair_may_be_killed_at_anything_that_it_does(root: Path, in_memory: 
 
 
 def test_repair_says_that_there_is_nothing_here(tmp_path: Path) -> None:
-    alone = DoctorTarget(shown="s3://bucket/run", layout=None, remote=None)
+    alone = ExperimentSite(shown="s3://bucket/run", layout=None, remote=None)
     with pytest.raises(NothingHere, match="s3://bucket/run"):
         repair(alone, SETTINGS)
     with pytest.raises(NothingHere, match="s3://bucket/run"):

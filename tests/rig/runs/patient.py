@@ -13,7 +13,7 @@ from holdfast.experiment.records.place import mark
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.results.doctor.upload import sync
-from holdfast.results.reading import DoctorTarget
+from holdfast.results.reading import ExperimentSite
 from holdfast.syncer.files.durable import boot_id
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import FailureConfig
@@ -63,7 +63,7 @@ def stored(folder: Path, **spec: Any) -> Path:
     `there/run`."""
     run = healthy(folder / "here" / "run", **spec)
     remote = Location.resolve(folder / "there" / "run", None, {})
-    sync(DoctorTarget(shown="run", layout=run.layout, remote=remote))
+    sync(ExperimentSite(shown="run", layout=run.layout, remote=remote))
     return folder
 
 
