@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.scheduler.searchers.searcher import FINISHED
+from holdfast.simulate import simulate
 from holdfast.tune.search import AutoSearch
 from holdfast.tune.search.gaussian_process import (
     GaussianProcess,
@@ -171,3 +172,20 @@ def test_a_run_that_is_killed_makes_the_choices_that_it_would_have_made(tmp_path
     after, whole = killed_and_whole("auto_search", tmp_path, samples=14)
     assert after == whole
     assert len(after) == 14
+
+
+def test_courses_that_fall_by_a_factor_do_not_mislead_it() -> None:
+    """The good trials fall little from their early reports to the end, and the bad ones much."""
+    for seed in range(3):
+        found = simulate(
+            lambda config, step: {"loss": (config["x"] - 3) ** 2 / step + config["y"]},
+            param_space={"x": tune.uniform(0, 10), "y": tune.loguniform(1e-4, 1)},
+            tune_config=tune.TuneConfig(
+                metric="loss", mode="min", search_alg="auto", scheduler="auto"
+            ),
+            workers=2,
+            iterations=10,
+            seed=seed,
+        )
+        best = min(found.trials, key=lambda trial: math.inf if trial.best is None else trial.best)
+        assert best.config["x"] == pytest.approx(3, abs=0.03)
