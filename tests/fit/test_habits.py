@@ -121,7 +121,7 @@ def test_schedulers_and_searches_work_by_name(fit: Any) -> None:
         scheduler="ASHA",
     )
     results = fit(train, {"x": tune.grid_search([0, 1, 2])}, config)
-    assert [result.metrics["training_iteration"] for result in results] == [8, 1, 1]
+    assert [result.metrics["training_iteration"] for result in results] == [8, 3, 3]
     with pytest.raises(
         InvalidConfig, match=r"no search algorithm 'optunas'.*Did you mean 'optuna'"
     ):
