@@ -9,7 +9,6 @@ from typing import Any
 
 from holdfast.compat import ray_path
 from holdfast.plain_numbers import Unset
-from holdfast.scheduler.policies.asha import LADDER
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, SearchPlan
 from holdfast.text.values import counted
@@ -113,8 +112,7 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any]) -> tuple[TuneCon
     if isinstance(search, str):
         search = create_searcher(search)
     if isinstance(scheduler, str):
-        is_measured = scheduler.lower() == "asha" and not ray_path.is_active()
-        scheduler = create_scheduler(scheduler, **(LADDER if is_measured else {}))
+        scheduler = create_scheduler(scheduler, **_settings_of(scheduler))
     plans = []
     if isinstance(search, Searcher) and (plan := _plan_of(search, tune.search_alg, space)):
         plans.append(plan.told)
@@ -133,6 +131,16 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any]) -> tuple[TuneCon
         plans.append(scheduler.plan)
     told = f"auto: {'; '.join(plans)}" if plans else ""
     return replace(tune, search_alg=search, scheduler=scheduler, num_samples=samples), told
+
+
+def _settings_of(scheduler: str) -> Mapping[str, Any]:
+    """The settings of a scheduler that the user has only named: those of its class, but for
+    ASHA."""
+    if scheduler.lower() != "asha" or ray_path.is_active():
+        return {}
+    from holdfast.scheduler.policies.asha import LADDER
+
+    return LADDER
 
 
 def _plan_of(search: Searcher, given: object, space: Mapping[str, Any]) -> SearchPlan | None:
