@@ -102,9 +102,10 @@ def searcher_class(search_alg: str) -> type[Searcher] | type[BasicVariantGenerat
     return kind
 
 
-def with_algorithms(tune: TuneConfig, space: Mapping[str, Any]) -> tuple[TuneConfig, str]:
+def with_algorithms(tune: TuneConfig, space: Mapping[str, Any] | None) -> tuple[TuneConfig, str]:
     """A copy in which objects replace the short names of `search_alg` and `scheduler`; and, for
-    the user, what the automatic ones choose for this space.
+    the user, what the automatic ones choose for this space. None: the space is not known, so an
+    automatic search chooses nothing yet.
 
     Raises InvalidConfig for an unknown name, ImportError if a library is missing.
     """
@@ -113,11 +114,11 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any]) -> tuple[TuneCon
         search = create_searcher(search)
     if isinstance(scheduler, str):
         scheduler = create_scheduler(scheduler, **_settings_of(scheduler))
-    plans = []
-    if isinstance(search, Searcher) and (plan := _plan_of(search, tune.search_alg, space)):
+    plans, plan = [], None
+    if isinstance(search, Searcher) and space is not None:
+        search, plan = _planned(search, tune.search_alg, space)
+    if plan is not None:
         plans.append(plan.told)
-        if plan.is_random:
-            search = None
         if isinstance(samples, Unset) and tune.budget_seconds is not None:
             samples = -1
             plans.append("there are as many trials as the time allows")
@@ -143,19 +144,19 @@ def _settings_of(scheduler: str) -> Mapping[str, Any]:
     return LADDER
 
 
-def _plan_of(search: Searcher, given: object, space: Mapping[str, Any]) -> SearchPlan | None:
-    """The search's plan; random search if it has been chosen by name and cannot take the
-    space."""
+def _planned(
+    search: Searcher, given: object, space: Mapping[str, Any]
+) -> tuple[Searcher | None, SearchPlan | None]:
+    """The search and its plan; None, which is random search, for a search that the user has only
+    named and that cannot search the space."""
     try:
-        return search.plan(space)
+        return search, search.plan(space)
     except InvalidSearchSpace as error:
         if not isinstance(given, str):
             raise
-        return SearchPlan(
-            told=f"random and grid search, because {error}",
-            trials=_RANDOM_TRIALS if is_searched(dict(space)) else 1,
-            is_random=True,
-        )
+        told = f"random and grid search, because {error}"
+        trials = _RANDOM_TRIALS if is_searched(dict(space)) else 1
+        return None, SearchPlan(told=told, trials=trials)
 
 
 def _named(name: object, known: Mapping[str, str], package: str, what: str) -> Any:

@@ -31,12 +31,11 @@ UNDEFINED_METRIC_MODE: Final = "{cls} needs metric= and mode=; they are {metric}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
-    """What an automatic search does with a space, for the user, and a sensible number of
-    trials. `is_random`: random search does it instead."""
+    """The plan of an automatic search for one space: `told` describes it to the user, `trials` is
+    how many to run if the user does not say."""
 
     told: str
     trials: int
-    is_random: bool = False
 
 
 class Searcher(Described):
@@ -108,7 +107,7 @@ class Searcher(Described):
 
     @property
     def outlook(self) -> Outlook | None:
-        """What it expects since its last suggestion; None if it has no model."""
+        """Its expectations as of its last suggestion; None if it has no model."""
         return None
 
     def plan(self, space: Mapping[str, Any]) -> SearchPlan | None:

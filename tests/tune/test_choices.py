@@ -84,6 +84,14 @@ def test_a_space_that_no_model_can_search_is_searched_at_random(
     assert told.startswith(f"auto: random and grid search, because {why}")
 
 
+def test_without_a_space_the_name_becomes_the_search_and_nothing_is_chosen() -> None:
+    """A restore may be given the algorithms and not the space."""
+    given = tune.TuneConfig(metric="loss", mode="min", search_alg="auto")
+    tuning, told = with_algorithms(given, None)
+    assert isinstance(tuning.search_alg, AutoSearch)
+    assert (tuning.num_samples, told) == (1, "")
+
+
 def test_the_same_space_is_refused_by_a_search_that_the_user_has_made() -> None:
     with pytest.raises(tune.TuneError, match="cannot search a sample_from"):
         chosen({"y": tune.sample_from(lambda spec: 1)}, search_alg=AutoSearch())

@@ -522,8 +522,7 @@ class Tuner:
             runtime_env=runtime_env or (config.runtime_env if config else None),
             config=config,
             trusted=trusted,
-            tune_config=tune_config
-            and with_algorithms(checked(tune_config), param_space or {})[0],
+            tune_config=tune_config and with_algorithms(checked(tune_config), param_space)[0],
             run_config=checked(run_config),
         )
         if config is not None:
