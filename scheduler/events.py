@@ -190,8 +190,9 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What a search expects: the metric's value of the `best` config that it knows, and the `gain`
-    on that which the next trial brings on average. With `is_little`, little is left to gain."""
+    """The expectations of a search with a model: `best` is the metric of the best config so far,
+    without its noise; `gain` is the mean improvement by the next trial. `is_little`: the gain is
+    so small that the user may stop."""
 
     best: float
     gain: Limit

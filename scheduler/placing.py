@@ -93,8 +93,7 @@ def _waiting(state: State) -> Iterator[PlacementGroupFactory]:
 
 def _unsuggested(state: State, total: int | None) -> float:
     """How many trials the search may still suggest; infinity if it has no end."""
-    is_over = state.search_ended or state.is_complete or fits_no_trial(state)
-    if is_over or state.search_waits:
+    if _is_over(state) or state.search_waits:
         return 0
     if total is None:
         return math.inf
@@ -262,8 +261,7 @@ def _looks_ahead(state: State) -> bool:
     """
     if state.asking or state.asking_ahead or state.ending or state.finished:
         return False
-    is_complete = state.is_complete or state.search_ended or fits_no_trial(state)
-    if is_complete or (state.ahead and state.ahead[-1].is_last):
+    if _is_over(state) or (state.ahead and state.ahead[-1].is_last):
         return False
     return len(state.ahead) < int(state.look_ahead * len(state.placement.holds))
 
@@ -306,7 +304,7 @@ def search_text(state: State, now: float) -> str:
 
 
 def outlook_text(state: State) -> str:
-    """What the search expects of the trials to come; "" if it does not say, or has ended."""
+    """A line for the user about the search's `Outlook`; "" if it has none, or is over."""
     expected, metric = state.outlook, state.spec.metric
     if expected is None or state.is_complete or state.finished:
         return ""
@@ -379,6 +377,11 @@ def fits_no_trial(state: State) -> bool:
         for one in newest
     ]
     return state.active_s + _MARGIN * max(took_s, default=0.0) > budget_s
+
+
+def _is_over(state: State) -> bool:
+    """True if the search will suggest no further trial."""
+    return state.search_ended or state.is_complete or fits_no_trial(state)
 
 
 def _is_early(trial: Trial) -> bool:

@@ -334,7 +334,7 @@ class TrialScheduler(SchedulerHooks, Described):
     metric: str | None = None
     mode: str | None = None
     plan: ClassVar[str] = ""
-    """What an automatic scheduler does, for the user; "" for one that the user has chosen."""
+    """A sentence for the user on how an automatic scheduler works; "" for all others."""
     needs_checkpoints = False
     """Whether it resumes trials from checkpoints, so that a trainable that cannot save is an
     error."""

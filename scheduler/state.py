@@ -233,7 +233,7 @@ class State:
     suggestion_s: Rare[float]
     # How many trials it may suggest ahead, as a share of those that run.
     look_ahead: Rare[float]
-    # What the search expects, if it says so.
+    # The newest expectations of a search with a model.
     outlook: Rare[Outlook | None]
     # The search suggests nothing until a paused trial resumes. When another trial pauses or ends,
     # it is asked again, because its answer may change.

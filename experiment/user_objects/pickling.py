@@ -29,7 +29,7 @@ _NO_FILE = "<dynamic-code>"
 
 
 def cell_content(cell: CellType) -> Any:
-    """What a variable of a closure has; None if it has nothing yet."""
+    """The value of a closure's variable; None if it is not bound yet."""
     try:
         return cell.cell_contents
     except ValueError:

@@ -337,7 +337,8 @@ class FreeNodes:
 
 
 Wanted = Mapping[str, float]
-# For bundles that differ: so few are placed by trying, and so often is one of them placed.
+# For a request whose bundles differ: the most bundles to place by backtracking, and the most
+# attempts to place one of them.
 _MOST_TRIED = 8
 _MOST_TRIES = 300
 

@@ -12,7 +12,7 @@ from holdfast.trial.search_space.parameters import Parameters, inside
 from holdfast.trial.space import Categorical, check_called, grid_values, is_grid
 from holdfast.tune.search.library import LibrarySearch, SearchGoal, Study
 
-# How many trials a search has if nobody says: so many for each parameter, within limits.
+# The number of trials if the user gives none: per parameter, and its limits.
 _PER_PARAMETER: Final = 10
 _FEWEST, _MOST = 30, 200
 
@@ -41,9 +41,7 @@ class AutoSearch(LibrarySearch):
 
     def plan(self, space: Mapping[str, Any]) -> SearchPlan:
         """Ten trials for each parameter, at least 30 and at most 200."""
-        is_own = self._space is not None
-        parameters = self.read_space(self._space if is_own else space, is_own=is_own)
-        count = len(varied(parameters.all))
+        count = len(varied(self._searched(space).all))
         return SearchPlan(
             told=f"a Gaussian process learns from the trials and searches "
             f"{counted(count, 'parameter', 'parameters')}",

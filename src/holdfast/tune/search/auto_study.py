@@ -37,10 +37,10 @@ _RANDOM, _NEAR, _ROUNDS, _AROUND = 500, 500, 2, 100
 # Steps of the first fit of a kernel, and of those that follow whenever the results have grown by
 # this factor.
 _FIRST_STEPS, _STEPS, _GROWTH = 40, 8, 1.05
-# After so many configs, each fourth comes from the kernel of the prior: the fitted one may be too
-# sure, and then the search never leaves the neighbourhood of a good config.
+# From config number 31 on, every fourth one is chosen with the prior's kernel: the fitted kernel
+# may be overconfident, and then the search never leaves the neighbourhood of a good config.
 _DOUBT_AFTER, _DOUBT = 30, 4
-# The expected gain that is little, in distances of the median from the best.
+# A smaller expected gain is called little. In distances of the median loss from the best.
 _LITTLE: Final = 2e-3
 # Draws until the space is taken to have no new config.
 _MOST_DRAWS: Final = 1000
@@ -50,7 +50,7 @@ _LAST: Final = 1.0 - 1e-9
 _AT_ENDS: Final = 0.1
 # Whole numbers and steps with so few values are rounded for the model, as they are for a trial.
 _FEW_VALUES: Final = 32
-# Of how many pairs of reports at least, and at most, a line tells what becomes of losses.
+# The least number of pairs of reports that a line's slope is fitted to, and the most.
 _LEAST_PAIRS, _MOST_PAIRS = 3, 50
 # Reports at powers of this iteration are kept.
 _RATIO: Final = 3
@@ -239,10 +239,11 @@ def _is_kept(step: int) -> bool:
 
 
 class Trend:
-    """What losses become from each iteration to the `longest`, as a line: `slope * loss + shift`.
+    """Predicts the loss at the `longest` iteration from a loss at an earlier one, by a line for
+    each iteration: `slope * loss + shift`.
 
-    It is composed of the lines between iterations at which reports are kept. Without it, the early
-    reports of good trials would be as bad as the last ones of bad trials.
+    Each line is composed of those between iterations at which reports are kept. Without them, the
+    early reports of good trials would be as bad as the last ones of bad trials.
     """
 
     def __init__(self, tried: Sequence[Tried], longest: int, metrics: int) -> None:
@@ -318,7 +319,6 @@ class AutoStudy(Study):
         self._kernel = self._prior = Kernel.prior([*self._axes.columns, (size,)])
         self._results = 0
         self._fitted = 0  # the number of results that the kernel has seen
-        self._outlook: Outlook | None = None
         # Courses are compared only if some end early: else all end at the same iteration.
         self._uses_steps = False
 
@@ -344,10 +344,6 @@ class AutoStudy(Study):
                 self._kernel = self._kernel.fit(data.points, data.values, steps=steps)
 
     # -- what comes next -----------------------------------------------------------------------
-
-    @property
-    def outlook(self) -> Outlook | None:
-        return self._outlook
 
     def ask(self, query: Query) -> Assignment | str:
         rng = np.random.default_rng(query.seed)
@@ -430,7 +426,7 @@ class AutoStudy(Study):
 
     def _expect(self, scale: _Scale, best: float, gain: float) -> None:
         gain *= scale.unit
-        self._outlook = Outlook(
+        self.outlook = Outlook(
             best=scale.zero + best * scale.unit,
             gain=gain,
             is_little=gain < _LITTLE * scale.spread,
@@ -492,8 +488,8 @@ class _Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scale:
-    """How losses become values: a value of 0 is the loss `zero`, and one more is `unit` more.
-    `spread`: the distance of the median loss from the best. Of the first of several metrics."""
+    """Converts values of the model to losses: loss = `zero` + `unit` * value. `spread` is the
+    distance of the median loss from the best. With several metrics, those of the first one."""
 
     zero: float
     unit: float

@@ -69,10 +69,8 @@ class Study(Protocol):
     losses are better; there is one for each metric.
     """
 
-    @property
-    def outlook(self) -> Outlook | None:
-        """What it expects, in losses, since its last answer; None if it does not know."""
-        return None
+    outlook: Outlook | None = None
+    """Its expectations as of its last answer, in losses; None if it has no model."""
 
     def ask(self, query: Query) -> Assignment | str | None:
         """The next config; None for "not now", `Searcher.FINISHED` for "no more".
@@ -508,12 +506,16 @@ class LibrarySearch(Searcher, ABC):
             check_called(space, "space")
         return Parameters(space, who=self._name, named=not is_own)
 
+    def _searched(self, config: Mapping[str, Any]) -> Any:
+        """The parameters of its own space, or of the Tuner's, as `read_space` returns them."""
+        is_own = self._space is not None
+        return self.read_space(self._space if is_own else config, is_own=is_own)
+
     # -- suggestions and results ----------------------------------------------------------------
 
     def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
         goal = self._goal(self.metric or metric, self.mode or mode)
-        is_own = self._space is not None
-        terms = self.read_space(self._space if is_own else config, is_own=is_own)
+        terms = self._searched(config)
         points = [
             terms.assignment(point, f"points_to_evaluate[{i}]", same)
             for i, point in enumerate(self._points)
