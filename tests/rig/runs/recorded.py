@@ -16,6 +16,7 @@ from holdfast.scheduler.events import (
     Exited,
     ExperimentSpec,
     NodeJoined,
+    Outlook,
     Raised,
     Suggested,
 )
@@ -102,7 +103,12 @@ class RecordedExperiment:
     def folder(self, trial_id: str) -> Path:
         return self.layout.trial(self.trial(trial_id).spec)
 
-    def suggest(self, config: Mapping[str, Any] | None = None, tag: str = "") -> str:
+    def suggest(
+        self,
+        config: Mapping[str, Any] | None = None,
+        tag: str = "",
+        outlook: Outlook | None = None,
+    ) -> str:
         """The next trial, which waits for its worker; returns its id."""
         index, self._made = self._made, self._made + 1
         trial_id, tag = f"{self._run}_{index:05d}", tag or f"{index}"
@@ -114,7 +120,7 @@ class RecordedExperiment:
             config=config or {},
             tag=tag,
         )
-        self.add(Suggested(spec=spec))
+        self.add(Suggested(spec=spec, outlook=outlook))
         return trial_id
 
     def start(self, trial_id: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from holdfast.scheduler.events import TrialStopOrdered
+from holdfast.scheduler.events import Outlook, TrialStopOrdered
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.web.browser import NARROW, WIDE, Tab, seen
 from tests.rig.web.in_process import Served, served
@@ -209,6 +209,20 @@ def test_when_the_last_process_of_a_run_ends_nothing_waits_any_more(
     seen(states, "1 not started")
     seen(tab.page.locator('#trials-grid [data-trial="d2a66_00006"] .c-status'), "not started")
     assert tab.page.get_by_role("button", name="Stop experiment").count() == 0
+
+
+def test_the_settings_say_what_the_search_expects(
+    gallery: Gallery, opened: Callable[..., Tab]
+) -> None:
+    made = gallery.make("running")
+    tab = gallery.open(opened, "e/running")
+    settings = tab.page.locator("#settings")
+    seen(settings, "At the same time")
+    assert "Outlook" not in settings.inner_text()
+    run_of(made).suggest(outlook=Outlook(best=0.25, gain=0.03, is_little=False))
+    seen(settings, "the search expects loss=0.25 of the best config so far, and a gain of 0.03")
+    run_of(made).suggest(outlook=Outlook(best=0.25, gain=1e-6, is_little=True))
+    seen(settings, "so little that you may stop")
 
 
 def test_columns_that_do_not_fit_are_offered(gallery: Gallery, opened: Callable[..., Tab]) -> None:
