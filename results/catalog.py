@@ -24,7 +24,6 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import read_listed
 from holdfast.experiment.folder.trial_folder import bucket_of, has_bucket, list_folder
-from holdfast.experiment.progress.summarizer import leader, value_of
 from holdfast.experiment.records.journal import JournalUnreadable
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import is_mirror_of
@@ -37,6 +36,7 @@ from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files.tree import bytes_below
 from holdfast.syncer.stores.location import Location, default_storage, in_uri
 from holdfast.syncer.uploader.lock import current_holder
+from holdfast.trial.best import leader, value_of
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.trial import Status
 

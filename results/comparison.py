@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.records.view import ExperimentView, Standing
 from holdfast.results.drawing import PlotCurve, points
 from holdfast.results.logs import trial_named
@@ -14,6 +13,7 @@ from holdfast.results.ranking import NoBestResult, params_of
 from holdfast.results.result_grid import outcome_of
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.text.trials import short_name, stop_reason
+from holdfast.trial.best import value_of
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import key_name

@@ -20,7 +20,6 @@ from typing import Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.progress.summarizer import leader
 from holdfast.experiment.records.journal import BEGINS, find_beginning, replay, unpack
 from holdfast.experiment.records.recovery import subject_of
 from holdfast.experiment.records.view import Condition, ExperimentView, counts
@@ -39,6 +38,7 @@ from holdfast.syncer.journal.journal import (
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock import current_holder
+from holdfast.trial.best import leader
 from holdfast.trial.events import Reported
 
 # The pause between two reads, in times of their CPU time: at most a twentieth of a core. Reading

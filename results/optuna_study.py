@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.trial_folder import Row, numeric
-from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.records.rows import columns_of
 from holdfast.lazy import OPTUNA
 from holdfast.results.importance import ImportanceMissing
@@ -26,6 +25,7 @@ from holdfast.results.outcome import Outcome
 from holdfast.results.ranking import params_of, reported_names, values_of
 from holdfast.syncer.errors import redact
 from holdfast.text.values import counted
+from holdfast.trial.best import value_of
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.trial import Status, StopReason, Trial
 from holdfast.trial.values import readable

@@ -11,7 +11,6 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.folder.nodes_file import NodeBeat, read_news
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
-from holdfast.experiment.progress.summarizer import leader, value_of
 from holdfast.experiment.progress.wording import cause, user_frame
 from holdfast.experiment.records.view import Condition, ExperimentView, Standing
 from holdfast.results.logs import log_names, place_of
@@ -22,6 +21,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import FormerNode, Node
 from holdfast.scheduler.placement import Placement
 from holdfast.text.trials import stop_reason, stop_sentence
+from holdfast.trial.best import leader, value_of
 from holdfast.trial.errors import Failure, on_node
 from holdfast.trial.resources import Usage, usage_of_all
 from holdfast.trial.trial import Status, Trial

@@ -14,7 +14,6 @@ from holdfast.experiment.progress.scheduler_facts import (
     rung_counts,
     takeover_facts,
 )
-from holdfast.experiment.progress.summarizer import leader, rank, value_of
 from holdfast.results.drawing import (
     COLOURS,
     QUIET,
@@ -52,6 +51,7 @@ from holdfast.results.ranking import (
     varied_names,
 )
 from holdfast.text.trials import changes_text, short_name
+from holdfast.trial.best import leader, rank, value_of
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
 

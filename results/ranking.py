@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.records.rows import columns_of
 from holdfast.lazy import PANDAS
 from holdfast.plain_numbers import is_number
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.pareto import dominates
 from holdfast.text.values import counted
+from holdfast.trial.best import value_of
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.metrics import MODES
 from holdfast.trial.trial import Trial

@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.errors import Remedy
 from holdfast.scheduler.events import EndReason, Suggested
 from holdfast.trial.resources import Allocation
-from holdfast.trial.trial import CheckpointRecord, Origin
+from holdfast.trial.trial import CheckpointRecord, Origin, TrialSpec
 
 
 class Verdict(StrEnum):
@@ -27,7 +27,8 @@ class Suggest:
     """Ask the search for a trial, when there are `index`; answer with Suggested or SearchEnded.
 
     With a `config`, make a trial of these values, which a person has added; answer with Suggested
-    or ConfigRefused. The search may be asked for a trial of its own at the same time.
+    or ConfigRefused. With `again`, make a trial of these settings with an id and a folder of its
+    own; answer with Suggested. The search may be asked for a trial of its own at the same time.
 
     If the search has made the next trial already, `known` is the answer. If no worker is free for
     it when the answer comes, answer with SuggestedAhead instead, and not at all if the search has
@@ -36,6 +37,7 @@ class Suggest:
 
     index: int
     config: Mapping[str, Any] | None = None
+    again: TrialSpec | None = None
     known: Suggested | None = None
 
 

@@ -67,6 +67,7 @@ class ExperimentSpec:
     settings that only the shell reads, at a restore.
 
     With `fits_budget` no trial starts that would probably not end within the time budget.
+    `confirm`: how often the best configs run again after the search.
     With `strict_kind`, a first report whose metric is not a number is a mistake, too.
 
     `timeout_s` is the limit of a TimeoutStopper, and `stop_metrics` are the metrics that stoppers
@@ -85,6 +86,7 @@ class ExperimentSpec:
     max_concurrent: int | None = None
     time_budget_s: Limit | None = None
     fits_budget: Sparse[bool] = False
+    confirm: Sparse[Count] = 0
     reuse_actors: bool = False
     stop: StopBounds = field(default_factory=dict)
     strict_stop: bool = False

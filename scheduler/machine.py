@@ -183,6 +183,8 @@ class Machine(State):
             return []
         self.policy = self.policy.begun(event.spec)
         for trial in self.trials.values():
+            if trial.spec.confirms:
+                continue
             self.policy.decide(self, TrialAdded(trial_id=trial.trial_id))
             if trial.status.is_final:
                 self.policy.decide(self, TrialEnded(trial_id=trial.trial_id))
@@ -191,7 +193,8 @@ class Machine(State):
     def _on_suggestion(self, event: Suggested) -> list[Effect]:
         spec = event.spec
         if spec.is_added:
-            self.configs, self.asking_config = self.configs[1:], False
+            self.asking_config = False
+            self.configs = self.configs if spec.confirms else self.configs[1:]
         else:
             self.asking = self.asking_ahead = self.search_waits = False
             self.is_complete = event.is_last
@@ -202,7 +205,7 @@ class Machine(State):
                 self._note_pace(event)
         trial = Trial(spec=spec)
         self.add(trial)
-        self.placement.wait(spec.trial_id, is_next=spec.is_added)
+        self.placement.wait(spec.trial_id, is_next=spec.added_by_person)
         effects: list[Effect] = []
         if text := impossible(self, [trial]):
             effects += end(self, EndOrdered(reason="abort", message=text))

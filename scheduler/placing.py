@@ -19,6 +19,7 @@ from itertools import islice
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.confirming import CANDIDATES, fresh_runs
 from holdfast.scheduler.effects import Effect, Launch, Release, Suggest
 from holdfast.scheduler.nodes.cluster import (
     MANY,
@@ -34,7 +35,7 @@ from holdfast.scheduler.state import State
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
 from holdfast.trial.events import Launched
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory, comparable
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status, Trial, TrialSpec
 
 # The trials of several bundles that one count places; the others wait for the next count.
 _MOST_GANGS = 100
@@ -93,6 +94,8 @@ def _waiting(state: State) -> Iterator[PlacementGroupFactory]:
 
 def _unsuggested(state: State, total: int | None) -> float:
     """How many trials the search may still suggest; infinity if it has no end."""
+    if state.confirming:
+        return len(list(fresh_runs(state.spec, state.trials)))
     if _is_over(state) or state.search_waits:
         return 0
     if total is None:
@@ -224,7 +227,7 @@ LEAST_PACE_S = 0.001
 
 def fill(state: State) -> list[Effect]:
     """Make trials of added configs, launch waiting trials on free resources, then ask for new
-    ones."""
+    ones, or for fresh runs of the best once the search is over."""
     effects: list[Effect] = []
     if state.configs and not (state.asking_config or state.ending or state.finished):
         state.asking_config = True
@@ -241,6 +244,9 @@ def fill(state: State) -> list[Effect]:
             state.asking = True
             known = state.ahead[0] if state.ahead else None
             effects.append(Suggest(index=_next_index(state), known=known))
+        elif state.confirming and (again := _fresh_run(state)) is not None:
+            state.asking_config = True
+            effects.append(Suggest(index=_next_index(state), again=again))
         else:
             break
     if state.suggestion_s >= _SLOW_S and _looks_ahead(state):
@@ -362,6 +368,9 @@ def fits_no_trial(state: State) -> bool:
     budget_s = state.spec.budget_s
     if not state.spec.fits_budget or budget_s is None:
         return False
+    rounds = 1
+    if state.spec.confirm and not state.confirming:  # leave time for the fresh runs
+        rounds += math.ceil(CANDIDATES * state.spec.confirm / (len(state.placement.holds) + 1))
     newest = [
         trial
         for trial in islice(reversed(state.trials.values()), _NEWEST)
@@ -376,12 +385,13 @@ def fits_no_trial(state: State) -> bool:
         )
         for one in newest
     ]
-    return state.active_s + _MARGIN * max(took_s, default=0.0) > budget_s
+    return state.active_s + rounds * _MARGIN * max(took_s, default=0.0) > budget_s
 
 
 def _is_over(state: State) -> bool:
     """True if the search will suggest no further trial."""
-    return state.search_ended or state.is_complete or fits_no_trial(state)
+    is_known = state.confirming or state.search_ended or state.is_complete
+    return is_known or fits_no_trial(state)
 
 
 def _is_early(trial: Trial) -> bool:
@@ -391,8 +401,18 @@ def _is_early(trial: Trial) -> bool:
 def _wants_suggestion(state: State) -> bool:
     if state.asking or state.search_ended or len(state.questions) >= _MOST_ASKED:
         return False
-    if fits_no_trial(state):
-        return False
+    return not (state.confirming or fits_no_trial(state)) and _has_room(state)
+
+
+def _fresh_run(state: State) -> TrialSpec | None:
+    """The next fresh run, if it can start now."""
+    if state.asking_config or state.finished or fits_no_trial(state) or not _has_room(state):
+        return None
+    return next(fresh_runs(state.spec, state.trials), None)
+
+
+def _has_room(state: State) -> bool:
+    """True if a further trial would have room, as far as that is known."""
     placement = state.placement
     if placement.idle or state.spec.resources is None or not placement.holds:
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.scheduler.confirming import trains_long_enough
 from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Verdict, Warn
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_answered, on_raised
@@ -188,7 +189,10 @@ def _judge(
     effects: list[Effect] = []
     if not trial.status.has_worker:
         return effects
-    if why := _stop_of(state, row, stops=stops):
+    why = _stop_of(state, row, stops=stops)
+    if why is None and trial.spec.confirms and state.spec.scheduler:
+        why = _stop_of_fresh_run(state, trial)
+    if why is not None:
         effects += stop(state, trial_id, why, is_reporting=True)
     elif trial.status is Status.RUNNING:
         if state.has_policy:
@@ -212,6 +216,12 @@ def _stop_of(state: State, row: dict[str, Any], *, stops: bool) -> Stop | None:
     if row.get("done") is True:
         return Stop(reason=StopReason.FINISHED, why="it reported done")
     return Stop(reason=StopReason.STOPPER) if stops else None
+
+
+def _stop_of_fresh_run(state: State, trial: Trial) -> Stop | None:
+    if not trains_long_enough(trial, state.trials):
+        return None
+    return Stop(reason=StopReason.FINISHED, why="it trained as long as the longest in the search")
 
 
 def _reply(state: State, trial_id: str) -> Reply:

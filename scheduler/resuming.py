@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from holdfast.names import listed
+from holdfast.scheduler.confirming import fresh_runs
 from holdfast.scheduler.effects import AskScheduler, Commit, Effect, Warn
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec, Resumed, Suggested
 from holdfast.scheduler.nodes.cluster import Cluster
@@ -145,9 +146,9 @@ def has_work(state: State, event: Resumed) -> bool:
     if _spent(spec, state.active_s) or _stopped(state, event):
         return False
     has_more = _is_wider(state.spec, spec) or not state.search_ended or state.configs
-    return bool(has_more) or any(
-        is_selected(trial, event, spec) for trial in state.trials.values()
-    )
+    if has_more or any(fresh_runs(spec, state.trials)):
+        return True
+    return any(is_selected(trial, event, spec) for trial in state.trials.values())
 
 
 def _is_wider(old: ExperimentSpec, new: ExperimentSpec) -> bool:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from holdfast.names import shown
 from holdfast.plain_numbers import is_number
+from holdfast.scheduler.confirming import fresh_runs
 from holdfast.scheduler.events import (
     Begun,
     ConfigAdded,
@@ -240,8 +241,10 @@ class State:
     search_waits: Rare[bool]
     # The configs that a person has added, and that are not trials yet, the oldest first.
     configs: Rare[tuple[ConfigAdded, ...]]
-    # The oldest of them is being made a trial.
+    # The oldest of them, or a fresh run of an earlier config, is being made a trial.
     asking_config: Rare[bool]
+    # The search is over, and its best configs run again.
+    confirming: Rare[bool]
     now: Moment
     # What happened to the experiment, for people: the newest 500.
     happened: Rare[tuple[Happening, ...]]
@@ -271,7 +274,7 @@ class State:
         self.ahead = ()
         self.suggestion_s = self.look_ahead = 0.0
         self.outlook = None
-        self.configs, self.asking_config = (), False
+        self.configs, self.asking_config, self.confirming = (), False, False
         self.happened = ()
         self.moved, self.answers, self._recorded = {}, [], None
 
@@ -327,7 +330,7 @@ class State:
 
     @property
     def made_by_search(self) -> int:
-        """The number of trials without those that a person has added."""
+        """The number of trials without those that a person has added, and without fresh runs."""
         return sum(not trial.spec.is_added for trial in self.trials.values())
 
     @property
@@ -343,7 +346,8 @@ class State:
     def has_rest(self) -> bool:
         """True if a plain restore has trials to finish or to create."""
         is_final = all(trial.status.is_final for trial in self.trials.values())
-        return not (is_final and self.not_created == 0)
+        is_all = is_final and self.not_created == 0
+        return not is_all or any(fresh_runs(self.spec, self.trials))
 
     @property
     def errored(self) -> int:
@@ -379,7 +383,7 @@ class State:
                 self.resume_when_free.discard(event.trial_id)
         if trial.origin is not None or before.origin is not None:
             self._index_clone(before, trial)
-        if self.policy is not None:
+        if self.policy is not None and not trial.spec.confirms:
             self.policy.follow(before, trial)
         return trial
 
@@ -424,7 +428,7 @@ class State:
 
     def expect_more(self) -> None:
         """The search makes more trials than it was known to."""
-        self.search_ended = self.is_complete = False
+        self.search_ended = self.is_complete = self.confirming = False
         self.ahead = tuple([replace(one, is_last=False) for one in self.ahead])
 
     def is_current(self, trial_id: str, attempt: int) -> bool:

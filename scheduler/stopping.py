@@ -59,8 +59,11 @@ def budget_spent(budget_s: float) -> EndOrdered:
 
 
 def observe(state: State, observation: Observation) -> list[Effect]:
-    """Show the scheduler an observation and perform its decisions."""
-    decisions = state.consult(observation) if state.has_policy else ()
+    """Show the scheduler an observation and perform its decisions. It sees no fresh run: one that
+    it stopped early would tell nothing about its config."""
+    trial = state.trials.get(observation.trial_id)
+    is_fresh = trial is not None and trial.spec.confirms
+    decisions = state.consult(observation) if state.has_policy and not is_fresh else ()
     if not decisions:
         return []
     reporting_id = observation.trial_id if isinstance(observation, _OF_A_REPORT) else ""
@@ -306,13 +309,17 @@ def _conclude(state: State) -> list[Effect]:
     if state.asking and not state.ending:
         return resume_stalled(state) if state.search_waits and state.paused else []
     if not state.ending:
-        is_busy = placement.has_trials or state.questions or state.configs
-        if is_busy or not (state.search_ended or fits_no_trial(state)):
+        is_busy = placement.has_trials or state.questions or state.configs or state.asking_config
+        if is_busy or not (state.confirming or state.search_ended or fits_no_trial(state)):
             return []
         if state.paused:
             return [*resume_stalled(state), *_conclude(state)]
         if state.held:  # the run waits for a person
             return release_idle(state)
+        if not state.confirming:
+            state.confirming = True
+            if effects := fill(state):
+                return effects
     if placement.idle:
         return release_idle(state)
     state.finished = True

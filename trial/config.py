@@ -19,6 +19,7 @@ from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, plain_name, shown
 from holdfast.plain_numbers import Unset, is_count, is_number, made_of_numbers, plain_number
 from holdfast.schema import Checked, Limit, Stored, check_table, converter, wrong
+from holdfast.trial.best import LEAST_RUNS
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.metrics import MODES, Mode
 from holdfast.trial.stoppers import CombinedStopper, Stopper
@@ -46,6 +47,10 @@ class TuneConfig(Assignable):
     "90m", "1h 30m"), within which all trials end by themselves: none starts that would take
     longer than what is left, by the longest so far. What is left at the end stays unused.
 
+    `confirm`: after the search, the three best configs run so many times again, each time with
+    fresh seeds, and the best is the one whose fresh runs have the best mean; 0 for no such runs,
+    otherwise at least 2. A `budget` leaves time for them.
+
     Raises InvalidConfig.
     """
 
@@ -61,6 +66,7 @@ class TuneConfig(Assignable):
     trial_dirname_creator: Callable[[Any], str] | None = None
     chdir_to_trial_dir: bool | None = None
     budget: Any = None
+    confirm: int = 0
 
     def __post_init__(self) -> None:
         search, scheduler = several_goals(self.metric, self.mode)
@@ -99,6 +105,11 @@ class TuneConfig(Assignable):
         budget = self.budget_seconds
         name, given = self._time_limit
         require(budget is None or budget > 0, f"{name} must be above 0 seconds, not {given!r}")
+        require(
+            is_count(self.confirm) and (self.confirm == 0 or self.confirm >= LEAST_RUNS),
+            f"confirm must be 0 or at least {LEAST_RUNS}, not {self.confirm!r}: an interval needs "
+            f"two runs of a config",
+        )
 
     @property
     def budget_seconds(self) -> float | None:
@@ -703,6 +714,8 @@ CHDIR = "chdir_to_trial_dir"
 PLANNED = "trials"
 # What the script has said of `max_concurrent` and `num_samples`, where a person changed them.
 SAID = "said"
+# The number of a trial among those of one config of a `Repeater`, in its config.
+TRIAL_INDEX = "__trial_index__"
 
 
 def check_log_names(value: object, name: str = "log_to_file") -> None:

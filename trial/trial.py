@@ -170,8 +170,9 @@ class TrialSpec:
     number, text nor a container of them. `tag` names the varied parameters, as in `0_lr=0.1`.
     `dirname` is its folder inside the experiment's. `asked` are the distributions, as JSON, of the
     parameters that a function of the user's has asked for in this trial first, or with another
-    distribution than before. `is_added`: a person added it to the running experiment, besides the
-    trials of `num_samples`.
+    distribution than before. `is_added`: it runs besides the trials of `num_samples`, because a
+    person added it to the running experiment, or because it `confirms` the trial with this id: it
+    runs the same config again.
 
     Raises UnsafeName for a `trial_id` or `dirname` that is not one plain name.
     """
@@ -187,6 +188,12 @@ class TrialSpec:
     resources: Bundles = ONE_CPU
     asked: Mapping[str, str] = field(default_factory=dict)
     is_added: Sparse[bool] = False
+    confirms: Sparse[str] = ""
+
+    @property
+    def added_by_person(self) -> bool:
+        """True if a person added it to the running experiment."""
+        return self.is_added and not self.confirms
 
     def __post_init__(self) -> None:
         # Both become paths, and a user's function or a search algorithm may have chosen them.

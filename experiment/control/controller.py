@@ -26,7 +26,6 @@ from holdfast.experiment.control.user_threads import Change, history, others_mov
 from holdfast.experiment.folder.shell import holdfast_command, resume_command
 from holdfast.experiment.machine.fair_share import CapacityShare
 from holdfast.experiment.progress.scheduler_facts import takeover_fact
-from holdfast.experiment.progress.summarizer import value_of
 from holdfast.experiment.progress.wording import (
     HeldNews,
     Retries,
@@ -76,6 +75,7 @@ from holdfast.syncer.journal.journal import JournalFull
 from holdfast.syncer.journal.segment import Position
 from holdfast.syncer.uploader.lock import LockLost
 from holdfast.text.trials import changes_text, number, short_name, start_text
+from holdfast.trial.best import value_of
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial

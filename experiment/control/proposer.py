@@ -56,6 +56,7 @@ from holdfast.trial.values import (
     fold_values,
     format_tag,
     key_name,
+    named_in_tag,
     seal,
     spread,
     summarize,
@@ -212,19 +213,15 @@ class TrialMaker:
         """A trial with this config. Raises what the user's functions raise, and NotPicklable."""
         config = self._forms.kept(variant.config)
         tag = format_tag(variant.index, variant.evaluated)
-        proposed = ProposedTrial(
-            trial_id=trial_id,
-            trainable_name=self._trainable,
-            config=self._forms.folded(variant.config),
-            evaluated_params=variant.evaluated,
-            experiment_tag=tag,
+        name, dirname = self._named(
+            ProposedTrial(
+                trial_id=trial_id,
+                trainable_name=self._trainable,
+                config=self._forms.folded(variant.config),
+                evaluated_params=variant.evaluated,
+                experiment_tag=tag,
+            )
         )
-        name = self._naming.name_of(proposed)
-        dirname = self._naming.dirname_of(proposed, name, self._stamp())
-        if self._naming.chooses and self._is_taken(dirname):
-            # Two trials in one folder would overwrite each other.
-            dirname = f"{dirname}_{trial_id}"
-        self._dirnames.add(dirname)
         return TrialSpec(
             trial_id=trial_id,
             index=variant.index,
@@ -234,6 +231,31 @@ class TrialMaker:
             tag=tag,
             resources=self._request(config),
         )
+
+    def repeat(self, trial_id: str, index: int, spec: TrialSpec) -> TrialSpec:
+        """A trial of the same settings. Raises as `make`."""
+        varied = named_in_tag(spec.tag, spec.index, spec.config)
+        tag = format_tag(index, varied)
+        name, dirname = self._named(
+            ProposedTrial(
+                trial_id=trial_id,
+                trainable_name=self._trainable,
+                config=self._forms.recorded(spec.config) if self._naming.chooses else {},
+                evaluated_params=varied,
+                experiment_tag=tag,
+            )
+        )
+        return replace(spec, trial_id=trial_id, index=index, name=name, dirname=dirname, tag=tag)
+
+    def _named(self, proposed: ProposedTrial) -> tuple[str, str]:
+        """The name of a trial and of its folder, which is taken from now on."""
+        name = self._naming.name_of(proposed)
+        dirname = self._naming.dirname_of(proposed, name, self._stamp())
+        if self._naming.chooses and self._is_taken(dirname):
+            # Two trials in one folder would overwrite each other.
+            dirname = f"{dirname}_{proposed.trial_id}"
+        self._dirnames.add(dirname)
+        return name, dirname
 
     def _is_taken(self, dirname: str) -> bool:
         return dirname in self._dirnames or (self._root / dirname).exists()
@@ -305,8 +327,8 @@ class Proposer:
         self._space: Space | None = None
         # What the trials so far have recorded of `Searcher.asked_space`.
         self._asked = {name: text for trial in made for name, text in trial.asked.items()}
-        # The numbers of the trials that a person has added. They do not count for the others: a
-        # grid, a random stream and `total` number only those that the search makes.
+        # The numbers of the trials that a person has added, and of fresh runs. They do not count
+        # for the others: a grid, a random stream and `total` number only those of the search.
         self._added = [trial.index for trial in made if trial.is_added]
         self._count = len(made)
         self._newest: Mapping[str, Any] | None = None
@@ -506,6 +528,20 @@ class Proposer:
             self.unlearned = f"{name} {said}: {why}"
         return suggested
 
+    def propose_again(self, index: int, spec: TrialSpec) -> Suggested:
+        """A trial that runs these settings again. The searcher does not hear of it: it is over,
+        and what it has suggested must not change.
+
+        Raises what the user's functions raise.
+        """
+        index = max(index, self._count)
+        made = self._maker.repeat(self._id_of(index), index, spec)
+        self._added.append(index)
+        self._count = index + 1
+        self.skipped.add(made.trial_id)
+        self.unlearned = ""
+        return Suggested(spec=made)
+
     def _deaf_because(self, spec: TrialSpec, answer: dict[str, Any]) -> str:
         """Pass a trial that a person has added to the searcher. Returns why it does not take it,
         "" if it does."""
@@ -530,6 +566,9 @@ class Proposer:
         a trial that a person has added."""
         assert isinstance(self._search, Searcher)
         spec = suggested.spec
+        if spec.confirms:
+            self.skipped.add(spec.trial_id)
+            return ""
         kept = spec.config if suggested.answer is None else suggested.answer
         answer = self._forms.recorded(kept)
         if spec.is_added:

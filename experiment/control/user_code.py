@@ -24,6 +24,7 @@ from holdfast.experiment.records.rows import newest_row
 from holdfast.runtime.tasks import RunTasks, TaskScope
 from holdfast.scheduler.effects import AskScheduler, AskStopper, Suggest
 from holdfast.scheduler.events import (
+    ConfigRefused,
     EndOrdered,
     Event,
     Resumed,
@@ -38,7 +39,7 @@ from holdfast.scheduler.resuming import kept_ahead
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.text.errors import named
 from holdfast.trial.events import ConstraintViolated, Reported
-from holdfast.trial.trial import Status, StopReason, Trial
+from holdfast.trial.trial import Status, StopReason, Trial, TrialSpec
 
 # How many calls a replay postpones at most until an earlier question is answered.
 _MOST_UNHEARD = 1000
@@ -176,10 +177,17 @@ class SearchThread:
 
     def add(self, index: int, config: Mapping[str, Any]) -> None:
         """Make a trial of a config that a person has added, and post it."""
+        self._make(partial(self._proposer.propose_added, index, config))
+
+    def repeat(self, index: int, spec: TrialSpec) -> None:
+        """Make a trial that runs these settings again, and post it."""
+        self._make(partial(self._proposer.propose_again, index, spec))
+
+    def _make(self, make: Callable[[], Suggested | ConfigRefused]) -> None:
         if self._proposer.runs_user_code:
-            self._asking.start(self._add(index, config))
+            self._asking.start(self._add(make))
         else:
-            self._post(self._proposer.propose_added(index, config))
+            self._post(make())
 
     def extend(self, num_samples: int) -> None:
         """A person has added samples."""
@@ -268,9 +276,9 @@ class SearchThread:
         began_s = time.monotonic()
         return self._proposer.propose(index), time.monotonic() - began_s
 
-    async def _add(self, index: int, config: Mapping[str, Any]) -> None:
+    async def _add(self, make: Callable[[], Suggested | ConfigRefused]) -> None:
         calls_made = self._calls_made
-        answer = await self._user_thread.ask(lambda: self._proposer.propose_added(index, config))
+        answer = await self._user_thread.ask(make)
         if isinstance(answer, Suggested):
             answer = replace(answer, unheard=min(self._calls_made - calls_made, _MOST_UNHEARD))
         self._post(answer)
@@ -445,8 +453,11 @@ class UserCode:
         return [] if after is None else [after]
 
     def suggest(self, effect: Suggest) -> None:
-        """Ask the search for a trial, or make one of a config that a person has added."""
-        if effect.config is None:
+        """Ask the search for a trial, or make one of a config that a person has added, or of one
+        that runs again."""
+        if effect.again is not None:
+            self._search.repeat(effect.index, effect.again)
+        elif effect.config is None:
             self._search.ask(effect.index, effect.known)
         else:
             self._search.add(effect.index, effect.config)

@@ -18,7 +18,6 @@ from holdfast.described import Call, Construction, Described
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.thread import Level, Tell
 from holdfast.experiment.callbacks.trial_view import TrialView, Views
-from holdfast.experiment.progress.summarizer import finite
 from holdfast.experiment.progress.summary import ProgressView, Summary
 from holdfast.experiment.progress.views import notebook_display
 from holdfast.experiment.progress.wording import closing_lines, node_lines, storage_text
@@ -27,6 +26,7 @@ from holdfast.names import printable
 from holdfast.text.tables import html_table, text_table
 from holdfast.text.trials import stop_text
 from holdfast.text.values import cut_apart, duration, format_cell, format_value, values_text
+from holdfast.trial.best import finite
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.metrics import lookup
 from holdfast.trial.trial import Trial

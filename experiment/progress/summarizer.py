@@ -3,7 +3,6 @@ I/O."""
 
 from __future__ import annotations
 
-import math
 from bisect import insort
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +40,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placing import outlook_text
 from holdfast.text.trials import early_reason
+from holdfast.trial.best import Rank, leader, rank, value_of
 from holdfast.trial.config import PLANNED
 from holdfast.trial.errors import Failure
 from holdfast.trial.metrics import lookup
@@ -52,8 +52,6 @@ from holdfast.trial.values import flatten, spread
 _LENGTHS = 200
 
 _OF_ONE_CAUSE = 5
-
-_Rank = tuple[float, float, int]
 
 
 class FinishedStats:
@@ -71,7 +69,7 @@ class FinishedStats:
         self._spec, self._keep = spec, max(1, keep)
         self.early: Counter[StopReason] = Counter()
         self.decided = Tally()
-        self._ranked: dict[Status, list[tuple[_Rank, Trial]]] = {
+        self._ranked: dict[Status, list[tuple[Rank, Trial]]] = {
             Status.TERMINATED: [],
             Status.ERROR: [],
         }
@@ -117,46 +115,6 @@ class FinishedStats:
 
     def leaders(self) -> list[Trial]:
         return [ranked[-1][1] for ranked in self._ranked.values() if ranked]
-
-
-def rank(trial: Trial, metric: str | None, mode: str | None) -> _Rank:
-    """The sort key of trials: the value and then, as in `get_best_result`, the lower index.
-
-    Without a value, the later report wins. A trial that violates a constraint has none.
-    """
-    value = None if trial.is_infeasible else value_of(trial, metric)
-    if value is None:
-        return (-math.inf, trial.reported_at, -trial.spec.index)
-    return (-value if mode == "min" else value, 0.0, -trial.spec.index)
-
-
-def leader(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Trial | None:
-    """The best of the trials by `rank`; None if none has a value, or there is no goal."""
-    best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
-    if best is None or mode is None or best.is_infeasible:
-        return None
-    return None if value_of(best, metric) is None else best
-
-
-def value_of(trial: Trial, metric: str | None) -> float | None:
-    """The trial's last value of `metric`; None if it is missing, not a number, NaN or infinite."""
-    if metric is None or trial.row is None:
-        return None
-    value = trial.row.get(metric)
-    if value is None:
-        value = lookup({**trial.row, **_counted(trial)}, metric)
-    return finite(value)
-
-
-def finite(value: Any) -> float | None:
-    """The value as a number; None if it is missing, not a number, NaN or infinite."""
-    if type(value) not in (int, float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def _counted(trial: Trial) -> dict[str, float]:
-    return {"training_iteration": trial.iteration, "time_total_s": trial.time_total_s}
 
 
 _KNOWN_PARAMS = 512

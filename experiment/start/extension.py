@@ -149,6 +149,7 @@ _SHOWN = 12
 SETTINGS: Final[Mapping[str, str]] = {
     "max_concurrent": "max_concurrent_trials",
     "reuse_actors": "reuse_actors",
+    "confirm": "confirm",
     "failure": "failure_config",
     "checkpoint": "checkpoint_config",
     # Only where none was given, and nothing has been decided by it.

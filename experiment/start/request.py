@@ -195,10 +195,25 @@ class Request:
                 f"search_alg must be a tune.search.Searcher, as create_searcher() makes one, or a "
                 f"BasicVariantGenerator; not {search!r:.100}"
             )
+        self._check_confirm()
         if self.tune.scheduler is not None and self.metric and not self.mode:
             raise InvalidConfig(f"TuneConfig(metric={self.metric!r}) needs mode='max' or 'min'")
         if isinstance(search, Searcher) and self.resume is None:
             search.check_space(self.metric, self.mode, self.param_space)
+
+    def _check_confirm(self) -> None:
+        confirm, scheduler = self.tune.confirm, self.tune.scheduler
+        if confirm and not (self.metric and self.mode):
+            goals = f", not {len(self.goals)} goals" if self.goals else ""
+            raise InvalidConfig(
+                f"confirm={confirm} needs one metric and its mode{goals}: set "
+                f"TuneConfig(metric=..., mode=...)"
+            )
+        if confirm and scheduler_of(scheduler).changes_configs:
+            raise InvalidConfig(
+                f"confirm={confirm} runs the best configs again, but the trials of "
+                f"{type(scheduler).__name__} change theirs while they train: leave it out"
+            )
 
     def environment(self, host_resources: MachineResources) -> RuntimeEnv:
         """The workers' environment: the RunConfig's over that of `init`.
@@ -405,6 +420,7 @@ def spec_of(
         max_concurrent=request.max_concurrent,
         time_budget_s=tune.budget_seconds,
         fits_budget=tune.budget is not None,
+        confirm=tune.confirm,
         reuse_actors=request.reuses_actors,
         **stop_fields(request.run.stop),
         scheduler=request.scheduler_name,

@@ -268,6 +268,7 @@ def settings_in(script: Request) -> dict[str, Any]:
         "reuse_actors": script.reuses_actors,
         "failure": script.run.failure_config,
         "checkpoint": script.run.checkpoint_config,
+        "confirm": script.tune.confirm,
         **({"metric": script.metric} if script.metric else {}),
         **({"mode": script.mode} if script.mode else {}),
     }
@@ -541,6 +542,7 @@ def _tune_config(
         trial_dirname_creator=kept.load("trial_dirname_creator"),
         reuse_actors=changes.settings.get("reuse_actors", spec.reuse_actors),
         chdir_to_trial_dir=spec.options.get(CHDIR),
+        confirm=changes.settings.get("confirm", spec.confirm),
     )
 
 

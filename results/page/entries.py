@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.summarizer import value_of
 from holdfast.results.ranking import params_of, varied_in
 from holdfast.scheduler.machine import Machine
 from holdfast.text.trials import stop_reason, stop_sentence
+from holdfast.trial.best import value_of
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import flatten, readable, whole_text
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.trial_folder import TrialFolder
-from holdfast.experiment.progress.summarizer import Summarizer, finite
+from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.records.view import ExperimentView
 from holdfast.names import shown
 from holdfast.results.following import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S, Followed
@@ -35,6 +35,7 @@ from holdfast.results.result_grid import outcome_of, results_of
 from holdfast.results.steering_client import why_not
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
+from holdfast.trial.best import finite
 from holdfast.trial.events import Reported, Started
 from holdfast.trial.trial import Trial
 

@@ -13,7 +13,6 @@ from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.layout import ERROR, STDOUT, of_rank_0
 from holdfast.experiment.folder.trial_folder import list_folder, read_from
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
-from holdfast.experiment.progress.summarizer import finite, leader
 from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.results.logs import (
     check_reachable,
@@ -32,6 +31,7 @@ from holdfast.scheduler.state import ranked
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.tree import open_inside
 from holdfast.text.trials import unread_text
+from holdfast.trial.best import finite, leader
 from holdfast.trial.trial import CheckpointRecord, Trial
 from holdfast.trial.values import readable
 

@@ -196,7 +196,7 @@ class ASHAScheduler(Judging):
         """From the rungs of the trials: in which order they were reached makes no difference."""
         if type(self) is not ASHAScheduler or not view.has_all_rungs:
             return False
-        trials = view.trials.values()
+        trials = [trial for trial in view.trials.values() if not trial.spec.confirms]
         self._has_warned_of_brackets = bool(trials)
         return all(self._recall_trial(trial) for trial in trials)
 

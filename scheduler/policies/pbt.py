@@ -44,6 +44,7 @@ class Schedule:
 class ScheduleReplay(TrialScheduler):
     """Trains one trial by a schedule: at each change it resumes from its own checkpoint."""
 
+    changes_configs = True
     needs_checkpoints = True
 
     def __init__(self, schedule: Schedule) -> None:

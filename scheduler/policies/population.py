@@ -271,6 +271,7 @@ class Population(Judging):
     The subclass makes the new configs: `first`, `next` and `completed`.
     """
 
+    changes_configs = True
     needs_checkpoints = True
     # Of the run: they are not in a pickle.
     _members: Members

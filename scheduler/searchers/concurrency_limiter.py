@@ -8,12 +8,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.plain_numbers import is_count, is_number
 from holdfast.scheduler.events import Outlook
 from holdfast.scheduler.searchers.searcher import Searcher, SearchPlan, introduce
+from holdfast.trial.config import TRIAL_INDEX
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.metrics import lookup
 from holdfast.trial.values import unwrap_scalar
@@ -203,9 +204,6 @@ class ConcurrencyLimiter(Wrapper):
         for trial_id, (result, error) in ended.items():
             del self._live[trial_id]
             self.searcher.on_trial_complete(trial_id, result=result, error=error)
-
-
-TRIAL_INDEX: Final = "__trial_index__"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,89 @@
+"""Fresh runs after the search: which configs run again, with which seeds, and how long.
+
+The best of a hundred noisy trials was also lucky, so its value is better than its config. Only
+runs that were not chosen by their value tell how good it is.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.best import rank, value_of
+from holdfast.trial.config import TRIAL_INDEX
+from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.values import changed_tag
+
+CANDIDATES: Final = 3
+"""How many configs are confirmed: with fewer, one lucky trial may keep out the best config."""
+SEEDS: Final = ("seed", "random_state", "random_seed")
+"""The names of whole numbers in a config that a fresh run replaces: it would repeat its trial."""
+_MOST_SEED = 2**31
+# `Repeater(set_index=True)` numbers the trials of one config by the last name.
+_ANY = (*SEEDS, TRIAL_INDEX)
+
+Trials = Mapping[str, Trial]
+
+
+def fresh_runs(spec: ExperimentSpec, trials: Trials) -> Iterator[TrialSpec]:
+    """The runs that are still to be made, each with the id, number and folder of the trial that it
+    confirms. A first run of each config comes before the second ones: the time may run out."""
+    if not spec.confirm:
+        return
+    made = Counter(trial.spec.confirms for trial in trials.values() if trial.spec.confirms)
+    chosen = _candidates(spec, trials)
+    for number in range(spec.confirm):
+        for trial in chosen:
+            if made[trial.trial_id] <= number:
+                yield _again(trial, number, spec.seed)
+
+
+def trains_long_enough(trial: Trial, trials: Trials) -> bool:
+    """True if a fresh run has trained as long as the longest trial of the search: a scheduler may
+    be what ends trials, and it sees no fresh run."""
+    ended = (one for one in trials.values() if one.status is Status.TERMINATED)
+    return trial.iteration >= max(one.iteration for one in ended if not one.spec.confirms)
+
+
+def _candidates(spec: ExperimentSpec, trials: Trials) -> list[Trial]:
+    """The best trials of different configs, the best first. None if one of them has changed its
+    config while it trained: it is no run of one config."""
+    several = [trial for trial in trials.values() if _is_eligible(trial, spec.metric)]
+    chosen: list[Trial] = []
+    for trial in sorted(several, key=lambda one: rank(one, spec.metric, spec.mode), reverse=True):
+        if all(_without_seed(trial.config) != _without_seed(one.config) for one in chosen):
+            chosen.append(trial)
+        if len(chosen) == CANDIDATES:
+            break
+    return [] if any(one.changed_config is not None for one in chosen) else chosen
+
+
+def _is_eligible(trial: Trial, metric: str | None) -> bool:
+    is_of_search = trial.status is Status.TERMINATED and not trial.spec.confirms
+    return is_of_search and not trial.is_infeasible and value_of(trial, metric) is not None
+
+
+def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in _ANY}
+
+
+def _again(trial: Trial, number: int, seed: int) -> TrialSpec:
+    """Run `number` has the same seed for each config, so that all are compared on the same."""
+    drawn = zlib.crc32(f"{seed} confirm {number}".encode()) % _MOST_SEED
+    config = {
+        key: drawn if key in SEEDS and type(value) is int else value
+        for key, value in trial.spec.config.items()
+    }
+    spec = trial.spec
+    return replace(
+        spec,
+        config=config,
+        tag=changed_tag(spec.tag, spec.index, spec.config, config),
+        asked={},
+        is_added=True,
+        confirms=trial.trial_id,
+    )
