@@ -36,7 +36,7 @@ from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files.tree import bytes_below
 from holdfast.syncer.stores.location import Location, default_storage, in_uri
 from holdfast.syncer.uploader.lock import current_holder
-from holdfast.trial.best import leader, value_of
+from holdfast.trial.best import leader, value_of, winner
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.trial import Status
 
@@ -388,7 +388,9 @@ def described(
     """The entry of an experiment that has been read."""
     machine, spec = experiment.machine, experiment.machine.spec
     best = leader(machine.trials.values(), spec.metric, spec.mode)
+    won = winner(machine.trials.values(), spec.metric, spec.mode)
     value = None if best is None else value_of(best, spec.metric)
+    value = value if won is None else won.mean
     return CatalogEntry(
         name=name,
         path=experiment.shown,

@@ -37,6 +37,7 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.text.trials import count_reasons, states_text, stop_reason, stop_sentence
+from holdfast.trial.best import Confirmed, confirmed
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import CheckpointRecord, StopReason, Trial, TrialSpec
 
@@ -253,10 +254,17 @@ class Outcome:
         result = self.result(best.trial)
         return result.at_best(metric, mode) if scope == "all" else result
 
+    def confirmed(self, metric: str | None, mode: str | None, scope: str) -> list[Confirmed]:
+        """The configs that fresh runs confirm, the best mean first; none for another goal than the
+        experiment's, by which they were chosen, and for another scope than "last"."""
+        is_goal = (metric, mode) == (self.spec.metric, self.spec.mode) and scope == "last"
+        return confirmed(self.trials.values(), metric, mode) if is_goal else []
+
     def best_scored(
         self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Scored:
-        """The trial with the best `metric`, and its value.
+        """The trial with the best `metric`, and its value; the one that fresh runs have confirmed,
+        and their mean. A fresh run itself is never the best.
 
         Raises NoBestResult, InvalidConfig for an unknown scope.
 
@@ -267,6 +275,9 @@ class Outcome:
         """
         if scope not in SCOPES:
             raise InvalidConfig(f"scope must be one of {SCOPES}, not {scope!r}")
+        won = next(iter(self.confirmed(metric, mode, scope)), None)
+        if won is not None and won.mean is not None:
+            return Scored(self.trials[won.trial_id], won.mean)
         best: Scored | None = None
         seen = 0
         for trial, values in self._values(metric, scope):
@@ -274,6 +285,7 @@ class Outcome:
             seen += bool(values)
             if (
                 trial.is_infeasible
+                or trial.spec.confirms
                 or value is None
                 or (filter_nan_and_inf and not math.isfinite(value))
             ):
@@ -341,9 +353,9 @@ class Outcome:
         """A line for each trial: its last row or, with `metric`, its row with the best value.
 
         Columns: metrics with nested ones as `a/b`, `experiment_tag`, the run's tags as `tag/data`,
-        the config as `config/lr`, `stop_reason`, `logdir`, and what the trial has used as
-        `usage/cpu_s`. With a `metric`, trials without such a row are left out. Raises
-        InvalidConfig, NoBestResult.
+        the config as `config/lr`, `stop_reason`, `logdir`, what the trial has used as
+        `usage/cpu_s`, and the trial that it `confirms`, if the experiment has fresh runs. With a
+        `metric`, trials without such a row are left out. Raises InvalidConfig, NoBestResult.
         """
         if metric is None and mode is not None:
             raise InvalidConfig(f"mode={mode!r} has no meaning without a metric: pass both")
@@ -355,6 +367,7 @@ class Outcome:
             {
                 **self._flat(trial, row),
                 "stop_reason": self.stop_reason(trial),
+                **({"confirms": trial.spec.confirms} if self.spec.confirm else {}),
                 **_usage_columns(trial),
             }
             for trial, row in found

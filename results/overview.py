@@ -21,7 +21,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import FormerNode, Node
 from holdfast.scheduler.placement import Placement
 from holdfast.text.trials import stop_reason, stop_sentence
-from holdfast.trial.best import leader, value_of
+from holdfast.trial.best import confirmed, leader, value_of
 from holdfast.trial.errors import Failure, on_node
 from holdfast.trial.resources import Usage, usage_of_all
 from holdfast.trial.trial import Status, Trial
@@ -226,6 +226,10 @@ def facts_as_json(experiment: ExperimentView, standing: Standing) -> dict[str, A
         "storage": experiment.storage,
         "scheduler": spec.scheduler,
         "choice": spec.options.get("choice", ""),
+        "confirm": spec.confirm,
+        "confirmed": [
+            asdict(one) for one in confirmed(machine.trials.values(), spec.metric, spec.mode)
+        ],
         **asdict(standing),
     }
 
@@ -274,7 +278,8 @@ def trial_as_json(experiment: ExperimentView, trial: Trial, *, is_live: bool) ->
         "folder": spec.dirname,
         "note": trial.note,
         "unread": trial.unread,
-        "is_added": spec.is_added,
+        "is_added": spec.added_by_person,
+        "confirms": spec.confirms,
         "is_held": trial.is_held,
         "error": None if trial.error is None else asdict(_failure(experiment, trial, trial.error)),
     }

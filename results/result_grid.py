@@ -37,6 +37,7 @@ from holdfast.results.result import Result, recorded_row
 from holdfast.results.short_errors import short_errors
 from holdfast.text.trials import state_word
 from holdfast.text.values import aligned, format_cell
+from holdfast.trial.best import Confirmed
 from holdfast.trial.errors import InvalidConfig, TrialError
 from holdfast.trial.metrics import lookup
 from holdfast.trial.trial import Status, Trial
@@ -405,7 +406,9 @@ class ResultGrid(Sequence[Result]):
         or the average of all, the last 5 or the last 10 ("avg", "last-5-avg", "last-10-avg"). With
         "all", the result is of the trial's best row: its `metrics` are that row, and its
         `checkpoint` was reported with it, or is the newest before it (with a warning). Otherwise
-        they are the newest row and the newest checkpoint, as in Ray. Trials whose value is NaN or
+        they are the newest row and the newest checkpoint, as in Ray. After fresh runs (`confirm`
+        of TuneConfig) the best by the run's own goal is the trial whose config has the best mean
+        of them: see `confirmed`. Trials whose value is NaN or
         infinite cannot win, unless `filter_nan_and_inf` is False; NaN never beats a number.
 
         Raises InvalidConfig (no metric or mode, or several goals: see `pareto_front`) or
@@ -415,6 +418,13 @@ class ResultGrid(Sequence[Result]):
             return self[0]
         metric, mode = self._outcome.goal(metric, mode)
         return self._outcome.best_result(metric, mode, scope, filter_nan_and_inf)
+
+    @property
+    def confirmed(self) -> list[Confirmed]:
+        """What the fresh runs of TuneConfig(confirm=...) have shown of each config, the best mean
+        first; empty without such runs."""
+        outcome = self._outcome
+        return outcome.confirmed(outcome.spec.metric, outcome.spec.mode, "last")
 
     @property
     @short_errors

@@ -34,13 +34,19 @@ from holdfast.experiment.progress.summary import (
     TrialRow,
 )
 from holdfast.experiment.progress.trial_table import lines_reserved, shares
-from holdfast.experiment.progress.wording import cause, logs_of, path_of, user_frame
+from holdfast.experiment.progress.wording import (
+    cause,
+    confirmation_text,
+    logs_of,
+    path_of,
+    user_frame,
+)
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placing import outlook_text
 from holdfast.text.trials import early_reason
-from holdfast.trial.best import Rank, leader, rank, value_of
+from holdfast.trial.best import Rank, confirmed, leader, rank, value_of
 from holdfast.trial.config import PLANNED
 from holdfast.trial.errors import Failure
 from holdfast.trial.metrics import lookup
@@ -170,7 +176,12 @@ class Summarizer:
                 params,
                 machine.placement.holds,
             ),
-            best=_best([*alive, *ended.leaders()], machine.spec, params),
+            best=_best(
+                [*alive, *ended.leaders(), *map(machine.trials.__getitem__, self._confirming)],
+                machine.spec,
+                params,
+                is_over=machine.finished,
+            ),
             failures=_failures(
                 [*ended.failed, *(trial for trial in alive if _waits(trial))],
                 facts,
@@ -207,6 +218,8 @@ class Summarizer:
         self._basis = (self._machine.epoch, spec, infeasible)
         self._params = _Params(spec)
         self._seen = self._added = 0
+        # Fresh runs, and the trials that they confirm.
+        self._confirming: dict[str, None] = {}
         self._alive: list[str] = []
         self._ended = FinishedStats(spec, self._max_rows)
         stop, policy = spec.stop.get("training_iteration"), self._machine.policy
@@ -221,6 +234,9 @@ class Summarizer:
         newest = [self._machine.trials[trial_id] for trial_id in self._alive]
         newest += trials[self._seen :]
         self._added += sum(trial.spec.is_added for trial in trials[self._seen :])
+        for trial in trials[self._seen :]:
+            if trial.spec.confirms:
+                self._confirming |= dict.fromkeys((trial.spec.confirms, trial.trial_id))
         self._seen = len(trials)
         alive = []
         for trial in newest:
@@ -278,7 +294,7 @@ def summary_of(
         counts=counts,
         total=len(trials),
         **_table(shown, spec, counts, infer_limit, RemainingTime(), params, {}),
-        best=_best(shown, spec, params),
+        best=_best(trials, spec, params),
         failures=_failures(ended.failed, facts, ended.causes, spec),
         early=dict(ended.early),
         unread=ended.unread,
@@ -290,13 +306,19 @@ def _active(machine: Machine, now: float) -> float:
     return machine.active_s + max(0.0, waited)
 
 
-def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> BestTrial | None:
+def _best(
+    trials: Sequence[Trial], spec: ExperimentSpec, params: _Params, *, is_over: bool = False
+) -> BestTrial | None:
     metric, mode = spec.metric, spec.mode
     if metric is None or mode not in ("max", "min"):
         return None
     best = leader(trials, metric, mode)
-    value = value_of(best, metric) if best else None
-    if best is None or value is None:
+    if best is None:
+        return None
+    found = confirmed(trials, metric, mode)
+    value = found[0].mean if found else None
+    value = value_of(best, metric) if value is None else value
+    if value is None:
         return None
     return BestTrial(
         trial_id=best.trial_id,
@@ -306,6 +328,7 @@ def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> Bes
         params=params.of(best),
         iteration=best.iteration,
         early=early_reason(best),
+        confirmation=confirmation_text(found, spec) if found or is_over else "",
     )
 
 
@@ -384,6 +407,7 @@ def _row(
         has_begun=trial.attempt > 0,
         usage=trial.usage,
         unread=trial.unread,
+        confirms=trial.spec.confirms,
     )
 
 

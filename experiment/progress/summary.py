@@ -79,7 +79,8 @@ class TrialRow:
     `last` is the iteration with which it is expected to end, None if not known. It has `workers`
     of `most_workers` if their number can change; otherwise both are 0. `nodes` are those that it
     runs or ran on, rank 0's first; none on this machine. `early` is the reason of one that was
-    stopped before it had finished. `usage` is what its attempts have used.
+    stopped before it had finished. `usage` is what its attempts have used. `confirms` is the trial
+    whose config it runs again.
     """
 
     trial_id: str
@@ -98,6 +99,7 @@ class TrialRow:
     has_begun: bool = True
     usage: Usage | None = None
     unread: int = 0
+    confirms: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,8 @@ class NodesSummary:
 class BestTrial:
     """The trial with the best value so far in its last report, which is that of `iteration`.
 
-    `early` is the reason if it was stopped there before it had finished.
+    `early` is the reason if it was stopped there before it had finished. `confirmation` says what
+    fresh runs of its config have shown; then `value` is their mean.
     """
 
     trial_id: str
@@ -129,6 +132,7 @@ class BestTrial:
     params: Mapping[str, Any]
     iteration: int = 0
     early: StopReason | None = None
+    confirmation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,7 +160,8 @@ def nodes_cell(nodes: Sequence[str]) -> str:
 
 def _status(row: TrialRow, *, is_live: bool) -> str:
     unread = f", {row.unread:,} unread" if row.unread else ""
-    marks = (f" ↻{row.retries}" if row.retries else "") + unread
+    fresh = f", confirms {row.confirms}" if row.confirms else ""
+    marks = (f" ↻{row.retries}" if row.retries else "") + fresh + unread
     is_cut_off = not is_live and row.has_begun and not row.status.is_final
     return f"{state_word(row.status, 'interrupted' if is_cut_off else row.early)}{marks}"
 

@@ -27,6 +27,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.placement import WaitsFor
 from holdfast.text.trials import start_text, states_text, unread_text
 from holdfast.text.values import counted, duration, format_value, size, values_text
+from holdfast.trial.best import LEAST_RUNS, Confirmed
 from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
 from holdfast.trial.resources import NodeKind
 from holdfast.trial.trial import CheckpointRecord, Status, Trial
@@ -426,8 +427,25 @@ def best_text(summary: Summary) -> str:
     params = values_text(best.params)
     at = f" at iteration {best.iteration}" if best.iteration else ""
     at = f" ({best.early}{at})" if best.early else at
-    text = f"{best.metric}={format_value(best.value)} {best.name}{at}"
+    told = f" ({best.confirmation})" if best.confirmation else ""
+    text = f"{best.metric}={format_value(best.value)} {best.name}{at}{told}"
     return f"{text}: {params}" if params else text
+
+
+def confirmation_text(found: Sequence[Confirmed], spec: ExperimentSpec) -> str:
+    """`0.208 to 0.218 in 3 fresh runs, 0.195 in the search; not shown better than trial a_00007`;
+    "" if the experiment confirms nothing. `found` has the best config first."""
+    if not spec.confirm and not found:
+        return ""
+    runs, wanted = found[0].runs if found else 0, max(spec.confirm, LEAST_RUNS)
+    fresh = f"{runs} of {wanted} fresh runs" if runs < wanted else f"{runs} fresh runs"
+    if not found or (best := found[0]).mean is None:
+        return f"not confirmed: {fresh}"
+    low, high, value = map(format_value, (best.low, best.high, best.value))
+    tied = [one.trial_id for one in found if one.is_tied]
+    which = f"{'trial' if len(tied) == 1 else 'trials'} {' and '.join(tied)}"
+    more = f"; not shown better than {which}" if tied else ""
+    return f"{low} to {high} in {fresh}, {value} in the search{more}"
 
 
 def time_text(summary: Summary) -> str:

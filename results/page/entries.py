@@ -115,7 +115,7 @@ def is_number(value: Any) -> bool:
 COLUMNS: Final = (
     "index", "name", "status", "stop_reason", "why", "iteration", "attempt", "failures",
     "time_total_s", "reported_at", "value", "node", "note", "checkpoint", "error", "is_added",
-    "is_held", "pausing", "checkpoint_iteration", "began_at",
+    "confirms", "is_held", "pausing", "checkpoint_iteration", "began_at",
 )  # fmt: skip
 # Of the columns that an experiment may name itself; each trial shows at most so many.
 _MOST_NAMES: Final = 200
@@ -248,7 +248,8 @@ class Entries:
                 shortened(trial.note),
                 None if newest is None else newest.dirname,
                 None if trial.error is None else shortened(trial.error.headline, _WHY_CHARS),
-                trial.spec.is_added,
+                trial.spec.added_by_person,
+                trial.spec.confirms,
                 trial.is_held,
                 trial.is_pausing,
                 None if newest is None else newest.iteration,

@@ -95,6 +95,7 @@ def facts_of(
         "storage_age_s": None if experiment.heard_at is None else now - experiment.heard_at,
         "scheduler_line": summary.scheduler,
         "outlook": summary.outlook,
+        "confirmation": summary.best.confirmation if summary.best else "",
         "search": str(spec.options.get("search") or ""),
         "rungs": [asdict(rung) for rung in rung_counts(trials)],
         "takeovers": json_value([asdict(one) for one in takeover_facts(taken)]),

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -205,6 +206,7 @@ def _to_optuna(given: argparse.Namespace, experiment: ExperimentView) -> int:
 
 def best(given: argparse.Namespace, experiment: ExperimentView) -> int:
     """Returns the exit code. Raises NoBestResult, InvalidConfig, StorageError."""
+    from holdfast.experiment.progress.wording import confirmation_text
     from holdfast.experiment.records.rows import shown_config
     from holdfast.experiment.records.view import Condition
     from holdfast.results.overview import row_as_json, trial_as_json
@@ -215,6 +217,7 @@ def best(given: argparse.Namespace, experiment: ExperimentView) -> int:
         return _show_front(experiment, given)
     metric, mode = _goal(outcome, given)
     trial, value = outcome.best_scored(metric, mode, given.scope)
+    fresh = outcome.confirmed(metric, mode, given.scope)
     _tell_if_cut(outcome, trial)
     config = shown_config(trial.config)
     result, row = outcome.result(trial), {}
@@ -228,13 +231,16 @@ def best(given: argparse.Namespace, experiment: ExperimentView) -> int:
         copied = _copy(experiment, trial, result, given.checkpoint, says=not given.json)
     elif not given.json:
         at = row.get("iteration", trial.iteration)
-        complain(f"{metric}={format_value(value)}, trial {trial.trial_id} at iteration {at}")
+        told = f" ({confirmation_text(fresh, outcome.spec)})" if fresh else ""
+        told = f"trial {trial.trial_id} at iteration {at}{told}"
+        complain(f"{metric}={format_value(value)}, {told}")
         say_json(config)
     if given.json:
         is_live = experiment.condition(time.time()) is Condition.LIVE
         about = trial_as_json(experiment, trial, is_live=is_live)
         about["checkpoint_iteration"] = result.checkpoint_iteration
         goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
+        goal["confirmed"] = [asdict(one) for one in fresh]
         say_json({**about, **row, **goal, "config": config, **copied})
     return SOUND
 

@@ -10,7 +10,7 @@ const named = (entries) => Object.assign(Object.create(null), Object.fromEntries
 export const COLUMNS = {
   index: "number", name: "text", status: "text", stop_reason: "text", why: "text", iteration: "number",
   attempt: "number", failures: "number", time_total_s: "seconds", reported_at: "time", value: "number", node: "text",
-  began_at: "time", note: "text", checkpoint: "text", error: "text", is_added: "flag", is_held: "flag", pausing: "flag", checkpoint_iteration: "number",
+  began_at: "time", note: "text", checkpoint: "text", error: "text", is_added: "flag", confirms: "text", is_held: "flag", pausing: "flag", checkpoint_iteration: "number",
 };
 
 export class Store {
@@ -119,13 +119,19 @@ export class Store {
     return counts;
   }
 
-  /** The id of the trial whose last value is the best; null if no trial has one. */
+  /** The best trial: the one that fresh runs have confirmed, else that with the best last value. */
+  leader(facts) {
+    const first = facts.confirmed?.[0];
+    return typeof first?.mean === "number" ? first.trial_id : this.best(facts.mode);
+  }
+
+  /** The id of the trial whose last value is the best; null if no trial has one. Fresh runs confirm others. */
   best(mode) {
     if (mode !== "min" && mode !== "max") return null;
     const values = this.columns.value ?? [];
     let best = -1;
     for (let at = 0; at < values.length; at++) {
-      if (typeof values[at] !== "number" || Number.isNaN(values[at])) continue;
+      if (typeof values[at] !== "number" || Number.isNaN(values[at]) || this.columns.confirms?.[at]) continue;
       if (best < 0 || (mode === "min" ? values[at] < values[best] : values[at] > values[best])) best = at;
     }
     return best < 0 ? null : this.ids[best];

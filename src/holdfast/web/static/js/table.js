@@ -18,7 +18,7 @@ const NARROWED = { id: 118, status: 118 }; // a phone shows the number, the stat
 const TITLES = {
   id: "Trial", index: "#", name: "Name", status: "State", stop_reason: "Stop reason", why: "Why it ended", iteration: "Iteration",
   attempt: "Attempt", failures: "Failures", time_total_s: "Time trained", began_at: "Started", reported_at: "Last report", node: "Node", note: "Note",
-  checkpoint: "Checkpoint", error: "Error", is_added: "Added by a person", is_held: "Held by a person", pausing: "Pause requested", checkpoint_iteration: "Checkpoint at iteration",
+  checkpoint: "Checkpoint", error: "Error", is_added: "Added by a person", confirms: "Confirms", is_held: "Held by a person", pausing: "Pause requested", checkpoint_iteration: "Checkpoint at iteration",
 };
 
 /** The name of a column for a reader. */
@@ -38,7 +38,7 @@ export function usualColumns(store, facts) {
     ...(facts.varied ?? []).slice(0, 6).map((name) => `config/${name}`).filter(known),
     ...metrics.map((name) => `metrics/${name}`).filter(known),
     "time_total_s", "reported_at",
-    ...["failures", "error", "note", "node"].filter(has),
+    ...["confirms", "failures", "error", "note", "node"].filter(has),
   ];
 }
 

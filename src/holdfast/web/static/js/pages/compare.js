@@ -13,7 +13,7 @@ const EVERY_MS = 5000;
 /** A thing with what is shown of it: `{key, facts, trial, isWhole}`; an experiment stands with its best trial. */
 async function read({ key, trial: id }) {
   const facts = await api.facts(key);
-  const best = id ? null : new Store(await api.trials(key)).best(facts.mode) ?? facts.pareto_front?.[0] ?? null;
+  const best = id ? null : new Store(await api.trials(key)).leader(facts) ?? facts.pareto_front?.[0] ?? null;
   const wanted = id ?? best;
   return { key, facts, isWhole: !id, trial: wanted === null ? null : await api.trial(key, wanted), id };
 }

@@ -52,7 +52,7 @@ function Read({ session, view, onView }) {
   const sort = view.sort ?? (!hasEnded || !facts.metric ? "index" : facts.mode === "max" ? "-value" : "value");
   const { positions, error } = useMemo(() => filtered(store, filter), [version, filter]);
   const shown = useMemo(() => sorted(store, positions, sort.replace(/^-/, ""), sort.startsWith("-")).map((at) => store.ids[at]), [positions, sort]);
-  const best = useMemo(() => store.best(facts.mode), [version, facts.mode]);
+  const best = useMemo(() => store.leader(facts), [version, facts]);
   const table = useRef();
   const isNarrow = useNarrow();
   const actions = html`<${ExperimentActions} facts=${facts} />`;

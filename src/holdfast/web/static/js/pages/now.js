@@ -30,14 +30,17 @@ export function Best({ store, facts, best }) {
 const capital = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
 
 function Winner({ store, facts, id }) {
-  const value = store.value(id, "value");
+  const fresh = facts.confirmed?.[0];
+  const isConfirmed = typeof fresh?.mean === "number";
+  const value = isConfirmed ? fresh.mean : store.value(id, "value");
   const rivals = store.columns.value.filter((one, at) => typeof one === "number" && !Number.isNaN(one) && store.ids[at] !== id);
   const second = rivals.reduce((best, one) => (best === null || (facts.mode === "min" ? one < best : one > best) ? one : best), null);
   const status = store.value(id, "status");
   return html`
     <p class="figure-line"><b class="big">${number(value)}</b> <span class="mono">${facts.metric}</span> <span class="dim">in trial</span> <${TrialLink} store=${store} facts=${facts} id=${id} long /></p>
     <p class="dim">${capital(iterations(store.value(id, "iteration") - 1, store.value(id, "iteration")))}, after ${duration(store.value(id, "time_total_s"))} of training; <${State} of=${stateAt(store, store.position(id))} />${status === "ERROR" ? html` after this report: <${Long} text=${store.value(id, "error") ?? ""} length=${200} />` : ""}</p>
-    <p class="dim small">The ${facts.mode === "min" ? "lowest" : "highest"} value in the last reports of ${count(rivals.length + 1, "trial")}, as <code>holdfast best</code> chooses: running, stopped and failed trials count.${second !== null ? ` The next is ${number(second)}.` : ""}</p>
+    ${facts.confirmation && html`<p class="dim">${capital(facts.confirmation)}.</p>`}
+    ${!isConfirmed && html`<p class="dim small">The ${facts.mode === "min" ? "lowest" : "highest"} value in the last reports of ${count(rivals.length + 1, "trial")}, as <code>holdfast best</code> chooses: running, stopped and failed trials count.${second !== null ? ` The next is ${number(second)}.` : ""}</p>`}
     <p class="mono wrap config">${shortened(configLine(configAt(store, id), facts.varied), 600).text}</p>`;
 }
 

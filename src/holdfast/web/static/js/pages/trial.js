@@ -94,7 +94,7 @@ function Summary({ store, facts, trial, again }) {
   const rank = store.rank(id, facts.mode);
   const isBest = best === id;
   return html`<section class="card" aria-label="Summary"><div class="tiles">
-      <div class="tile"><div class="label">State</div><div class="figure"><${State} of=${status} /></div>${trial.is_added && html`<div class="dim small">added by a person</div>`}</div>
+      <div class="tile"><div class="label">State</div><div class="figure"><${State} of=${status} /></div>${trial.is_added && html`<div class="dim small">added by a person</div>`}${trial.confirms && html`<div class="dim small">a fresh run that confirms <a href=${trialHash(facts, trial.confirms)}>${trial.confirms}</a></div>`}</div>
       ${facts.metric && html`<div class="tile"><div class="label">${facts.metric} (${facts.mode})</div><div class="figure">${trial.value === null ? "none yet" : plain(trial.value)} ${isBest && html`<span class="star"><${Icon} name="star" /></span>`}</div><div class="dim small">${isBest ? "the best" : rank === null ? "" : `${ordinal(rank)} of ${store.columns.value.filter((value) => typeof value === "number").length}`}</div></div>`}
       <div class="tile"><div class="label">Iteration</div><div class="figure">${trial.iteration.toLocaleString("en")}</div><div class="dim small">${trial.reported_at ? html`last report <${Age} at=${trial.reported_at} />` : "no report yet"}</div></div>
       <div class="tile"><div class="label">Trained for</div><div class="figure">${duration(trial.time_total_s)}</div>${trial.usage && html`<div class="dim small">${duration(trial.usage.cpu_s)} of CPU${trial.usage.memory_bytes > 0 ? `, ${bytes(trial.usage.memory_bytes)}` : ""}</div>`}</div>
