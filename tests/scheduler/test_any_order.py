@@ -78,7 +78,7 @@ from holdfast.testing.rehearsal import Rehearsal, facts, failure
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import FailureKind, ProcessFailureKind
 from holdfast.trial.resources import STRATEGIES, NodeKind, Place, PlacementGroupFactory
-from holdfast.trial.trial import Origin, Status, Trial
+from holdfast.trial.trial import Origin, Status, Trial, TrialSpec
 
 CAPACITY = {"CPU": 3, "GPU": 1}
 REQUESTS: list[dict[str, float]] = [
@@ -273,6 +273,7 @@ class Shell(RuleBasedStateMachine):
         self.uncommitted: list[tuple[str, int]] = []
         self.waits: list[Wait] = []
         self.asked: list[str] = []
+        self.again: TrialSpec | None = None  # a fresh run that is being made a trial
         self.lost: set[tuple[str, int]] = set()
         self.scores: dict[tuple[str, int], Any] = {}
         self.kept: tuple[bytes, int] | None = None
@@ -318,6 +319,9 @@ class Shell(RuleBasedStateMachine):
                 self.uncommitted.append((effect.trial_id, effect.checkpoint.index))
             case Discard():
                 self.discard(effect)
+            case Suggest(again=TrialSpec() as again):
+                assert self.run.machine.asking_config
+                self.again = again
             case Suggest(config=None):
                 assert self.run.machine.asking
             case Suggest():
@@ -672,6 +676,7 @@ class AnyOrder(Workers):
         trials=st.integers(0, 4),
         nodes=st.sampled_from([None, None, 0, 1, 2, 3]),
         has_people=st.booleans(),
+        confirm=st.sampled_from([0, 0, 2]),
     )
     def begin(
         self,
@@ -689,6 +694,7 @@ class AnyOrder(Workers):
         trials: int,
         nodes: int | None,
         has_people: bool,
+        confirm: int,
     ) -> None:
         self.has_nodes = nodes is not None
         self.has_people = has_people
@@ -708,6 +714,10 @@ class AnyOrder(Workers):
             ),
             stop={"training_iteration": 6},
             time_budget_s=budget_s,
+            confirm=confirm,
+            metric="score",
+            mode="max",
+            strict_metric=False,
             saves_when_told=saves,
             write=self.story.append,
             **spec,
@@ -741,10 +751,16 @@ class AnyOrder(Workers):
     @precondition(lambda self: self.run.machine.asking_config)
     @rule(is_refused=st.sampled_from([False, False, True]))
     def added_config_is_tried(self, is_refused: bool) -> None:
-        if is_refused:
+        if self.again is not None:
+            self.run_again(self.again)
+        elif is_refused:
             self.perform(self.run.handle(ConfigRefused(why="its code raised")))
         else:
             self.perform(self.run.suggest(is_added=True))
+
+    def run_again(self, spec: TrialSpec) -> None:
+        self.again = None
+        self.perform(self.run.repeat(spec))
 
     @precondition(lambda self: self.has_people)
     @rule(order=st.sampled_from(ORDERS_OF_PEOPLE), number=st.integers(0, MOST))
@@ -814,6 +830,7 @@ class AnyOrder(Workers):
         self.uncommitted.clear()
         self.waits.clear()
         self.asked.clear()
+        self.again = None
         self.open.clear()
         self.leaving.clear()
         self.finished = 0
@@ -906,6 +923,9 @@ class AnyOrder(Workers):
             return
         if not busy and self.run.machine.placement.queue:
             self.joins()
+            return
+        if not busy and self.again is not None:
+            self.run_again(self.again)
             return
         if not busy and self.run.machine.asking_config:
             self.perform(self.run.handle(ConfigRefused(why="the end")))

@@ -293,7 +293,7 @@ def unlike() -> Machine:
     machine.expected.score_checked = False
     machine.placement.waits = {"t1": WaitsFor.RETRY, "t2": WaitsFor.PERSON}
     machine.configs, machine.asking_config = (ConfigAdded(config={"lr": (1,)}, by="ann"),), True
-    machine.shrunk = {"t1"}
+    machine.confirming, machine.shrunk = True, {"t1"}
     machine.placement.rest("t0")
     machine.placement.take("t3", ONE_CPU)
     offer = [NodeKind(name="k", resources={"CPU": 2}, most=3)]

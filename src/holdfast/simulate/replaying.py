@@ -157,6 +157,7 @@ def _spec(
         experiment_id=f"replay-of-{was.experiment_id}",
         seed=seed,
         max_concurrent=workers,
+        confirm=0,
         time_budget_s=None,
         timeout_s=None,
         has_stopper=False,

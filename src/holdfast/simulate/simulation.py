@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.dataclass import dataclass
 from holdfast.experiment.records.journal import find_beginning, replay, unpack
 from holdfast.results.reading import records_of
-from holdfast.scheduler.events import Begun, Event, ExperimentSpec
+from holdfast.scheduler.events import Begun, Event, ExperimentSpec, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position, read, segment_name
 from holdfast.text.values import duration
@@ -155,10 +155,15 @@ class _Reader:
         self._reports: dict[str, dict[int, RecordedReport]] = {}
         self._busy_s = 0.0
         self._workers = 0
+        # Fresh runs of the best configs are no part of the search.
+        self._is_over = False
 
     def take(self, payload: bytes, end: Position) -> None:
         record = unpack(payload, end)
         machine, event = self._machine, record.event
+        self._is_over |= isinstance(event, Suggested) and bool(event.spec.confirms)
+        if self._is_over:
+            return
         trial_id = getattr(event, "trial_id", "")
         before, then_s, held = machine.trials.get(trial_id), machine.active_s, self._held
         replay(machine, record, payload, end)

@@ -240,6 +240,7 @@ def _spec(
         max_concurrent=asked.max_concurrent,
         time_budget_s=tune.budget_seconds,
         fits_budget=tune.budget is not None,
+        confirm=tune.confirm,
         reuse_actors=tune.reuse_actors,
         **stop_fields(asked.run.stop),
         strict_stop=True,

@@ -65,7 +65,7 @@ from holdfast.syncer.journal.journal import Journal
 from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind, TuneError
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import Allocation
-from holdfast.trial.trial import CheckpointRecord, Origin, Trial, evolve_record
+from holdfast.trial.trial import CheckpointRecord, Origin, Trial, TrialSpec, evolve_record
 
 Action = Callable[[Any], None]
 # The clock of a simulation starts at this time: seconds since 1970, in September 2001.
@@ -616,6 +616,8 @@ class World:
                 self._pool.discard(effect)
             case Launch():
                 self._pool.launch(effect)
+            case Suggest(again=TrialSpec() as again):
+                self.post(self._scene.proposer.propose_again(effect.index, again))
             case Suggest():
                 self._search.ask(effect.index)
             case AskStopper():

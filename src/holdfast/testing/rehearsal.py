@@ -141,6 +141,12 @@ class Rehearsal:
         )
         return self.handle(Adopted(trial_id=trial_id, attempt=trial.attempt, checkpoint=record))
 
+    def repeat(self, again: TrialSpec) -> list[Effect]:
+        """A trial that runs the settings of an earlier one again."""
+        new = trial_spec(len(self.machine.trials))
+        spec = replace(again, trial_id=new.trial_id, index=new.index)
+        return self.handle(Suggested(spec=replace(spec, name=new.name, dirname=new.dirname)))
+
     def report(
         self,
         trial_id: str,
@@ -503,6 +509,8 @@ class Lockstep:
     def perform(self, effect: Effect) -> list[Effect]:
         """Answer an effect at once; returns the effects of the answer."""
         match effect:
+            case Suggest(again=TrialSpec() as again):
+                return self.run.repeat(again)
             case Suggest():
                 return self.suggest()
             case Launch():
