@@ -47,6 +47,17 @@ def test_all_trials_end_by_themselves_and_little_time_is_left(
     assert best.iteration == EPOCHS
 
 
+@pytest.mark.parametrize("scheduler", [None, "auto"])
+def test_there_is_time_for_fresh_runs_of_the_best(scheduler: str | None) -> None:
+    found = within("1h", confirm=3, scheduler=scheduler)
+    times = Counter(trial.config["x"] for trial in found.trials)
+    assert sorted(times.values())[-4:] == [1, 4, 4, 4]
+    fresh = found.trials[-9:]
+    assert {trial.stop_reason for trial in fresh} == {StopReason.FINISHED}
+    assert {trial.iteration for trial in fresh} == {EPOCHS}
+    assert HOUR_S - 4 * 20 * EPOCHS < found.duration_s <= HOUR_S
+
+
 def test_auto_makes_as_many_trials_as_fit() -> None:
     found = within("20m", search_alg="auto", num_samples=Unset(1))
     assert 20 <= len(found.trials) <= 28
