@@ -25,8 +25,8 @@ _ABSENT = object()
 class Side:
     """One experiment, with its best trial; or one trial of an experiment, if `is_trial`.
 
-    `value` is the trial's last value of `metric`; both, and `trial`, may be None: nothing was
-    reported, or the experiment has no goal.
+    `value` is the trial's last value of `metric`, or the `mean` of its fresh runs; these, and
+    `trial`, may be None: nothing was reported, or the experiment has no goal.
     """
 
     label: str
@@ -37,6 +37,7 @@ class Side:
     mode: str | None
     trial: Trial | None
     curve: PlotCurve
+    mean: float | None = None
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -48,8 +49,9 @@ class Side:
 
     @property
     def value(self) -> float | None:
-        """The trial's last value of the metric."""
-        return None if self.trial is None else value_of(self.trial, self.metric)
+        if self.trial is None or self.mean is not None:
+            return self.mean
+        return value_of(self.trial, self.metric)
 
     @property
     def stop_reason(self) -> str:
@@ -197,6 +199,7 @@ def _side(
     metric = metric or machine.spec.metric
     mode = mode or outcome.mode_of(metric)
     trial = _best(experiment, metric, mode) if name is None else trial_named(experiment, name)
+    fresh = outcome.confirmed(metric, mode, "last") if name is None else []
     xs: list[float] = []
     ys: list[float] = []
     if trial is not None and metric is not None:
@@ -210,6 +213,7 @@ def _side(
         metric=metric,
         mode=mode,
         trial=trial,
+        mean=fresh[0].mean if fresh else None,
         curve=PlotCurve(
             label=label,
             xs=xs,

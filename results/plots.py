@@ -97,7 +97,7 @@ class GridPlots:
         """
         metric, mode = self._goal(metric, mode)
         ranked = sorted(self._trials, key=lambda trial: rank(trial, metric, mode), reverse=True)
-        best = leader(ranked, metric, mode)
+        best = self._leader(metric, mode)
         shown = sorted(ranked[:max_trials], key=lambda trial: trial.spec.index)
         drawn = self._curves(shown, metric, x, best if len(ranked) > 1 else None)
         return draw_curves([curve for _, _, curve in drawn], metric=metric, x=x, ax=ax)
@@ -117,6 +117,13 @@ class GridPlots:
             )
             yield trial, rows, curve
 
+    def _leader(self, metric: str, mode: str) -> Trial | None:
+        """The best trial: by its fresh runs only for the goal by which they were chosen."""
+        has_fresh = self._outcome.confirmed(metric, mode, "last")
+        return leader(
+            (one for one in self._trials if has_fresh or not one.spec.confirms), metric, mode
+        )
+
     def parallel_coordinates(
         self,
         metric: str | None = None,
@@ -134,7 +141,7 @@ class GridPlots:
         """
         metric, mode = self._goal(metric, mode)
         trials = self._trials
-        best = leader(trials, metric, mode)
+        best = self._leader(metric, mode)
         lines = [
             Line(
                 params=params_of(trial),
@@ -224,7 +231,7 @@ class GridPlots:
         metric, mode = self._goal(metric, mode)
         facts = self.takeover_facts()
         trials = self._trials
-        best = leader(trials, metric, mode)
+        best = self._leader(metric, mode)
         if best is not None and value_of(best, metric) is None:
             best = None
         curves, rows_of = {}, {}

@@ -16,15 +16,13 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.best import rank, value_of
 from holdfast.trial.config import TRIAL_INDEX
 from holdfast.trial.trial import Status, Trial, TrialSpec
-from holdfast.trial.values import changed_tag
+from holdfast.trial.values import LOOP_CONFIG, changed_tag
 
 CANDIDATES: Final = 3
 """How many configs are confirmed: with fewer, one lucky trial may keep out the best config."""
 SEEDS: Final = ("seed", "random_state", "random_seed")
 """The names of whole numbers in a config that a fresh run replaces: it would repeat its trial."""
 _MOST_SEED = 2**31
-# `Repeater(set_index=True)` numbers the trials of one config by the last name.
-_ANY = (*SEEDS, TRIAL_INDEX)
 
 Trials = Mapping[str, Trial]
 
@@ -55,7 +53,7 @@ def _candidates(spec: ExperimentSpec, trials: Trials) -> list[Trial]:
     several = [trial for trial in trials.values() if _is_eligible(trial, spec.metric)]
     chosen: list[Trial] = []
     for trial in sorted(several, key=lambda one: rank(one, spec.metric, spec.mode), reverse=True):
-        if all(_without_seed(trial.config) != _without_seed(one.config) for one in chosen):
+        if all(_of_any_seed(trial.config) != _of_any_seed(one.config) for one in chosen):
             chosen.append(trial)
         if len(chosen) == CANDIDATES:
             break
@@ -67,18 +65,27 @@ def _is_eligible(trial: Trial, metric: str | None) -> bool:
     return is_of_search and not trial.is_infeasible and value_of(trial, metric) is not None
 
 
-def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key not in _ANY}
+def _of_any_seed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the configs have in common that a fresh run takes for one."""
+    return {key: value for key, value in _seeded(config, 0).items() if key != TRIAL_INDEX}
+
+
+def _seeded(config: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """The config, or the one that a trainer's loop gets inside of it, with this seed."""
+    return {
+        key: seed
+        if key in SEEDS and type(value) is int
+        else _seeded(value, seed)
+        if key == LOOP_CONFIG and isinstance(value, Mapping)
+        else value
+        for key, value in config.items()
+    }
 
 
 def _again(trial: Trial, number: int, seed: int) -> TrialSpec:
     """Run `number` has the same seed for each config, so that all are compared on the same."""
     drawn = zlib.crc32(f"{seed} confirm {number}".encode()) % _MOST_SEED
-    config = {
-        key: drawn if key in SEEDS and type(value) is int else value
-        for key, value in trial.spec.config.items()
-    }
-    spec = trial.spec
+    spec, config = trial.spec, _seeded(trial.spec.config, drawn)
     return replace(
         spec,
         config=config,

@@ -76,6 +76,8 @@ def _change(state: State, spec: ExperimentSpec) -> None:
     state.expected = state.expected.changed(old, spec, has_rows=has_rows)
     if _is_wider(old, spec):
         state.expect_more()
+    if old.budget_s != spec.budget_s:  # there may be time for the search again
+        state.confirming = False
 
 
 def _stopped(state: State, event: Resumed) -> EndOrdered | None:

@@ -316,7 +316,7 @@ def _conclude(state: State) -> list[Effect]:
             return [*resume_stalled(state), *_conclude(state)]
         if state.held:  # the run waits for a person
             return release_idle(state)
-        if not state.confirming:
+        if state.spec.confirm and not state.confirming:
             state.confirming = True
             if effects := fill(state):
                 return effects

@@ -183,6 +183,11 @@ class TrialView:
         return self._trial.spec.tag
 
     @property
+    def confirms(self) -> str:
+        """The id of the trial whose config it runs again; "" for others."""
+        return self._trial.spec.confirms
+
+    @property
     def experiment_dir_name(self) -> str:
         """The name of the experiment's folder."""
         return os.path.basename(self._surroundings.local_experiment_path)

@@ -169,7 +169,8 @@ class TableReporter(ProgressReporter):
     def _best(self, trials: Sequence[TrialView]) -> TrialView | None:
         if self._metric is None or self._mode is None:
             return None
-        best = max(trials, key=self._rank, default=None)
+        searched = (trial for trial in trials if not trial.confirms)
+        best = max(searched, key=self._rank, default=None)
         return best if best is not None and _number(best, self._metric) is not None else None
 
     def _rank(self, trial: TrialView) -> float:

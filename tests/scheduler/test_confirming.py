@@ -103,6 +103,19 @@ def test_a_finished_run_has_nothing_to_restore_until_confirm_is_raised() -> None
     assert ids == ["t3", "t0", "t4"]
 
 
+def test_a_restore_with_more_time_continues_the_search_first() -> None:
+    """The budget was over, and the best run again."""
+    run = Rehearsal(
+        capacity={"CPU": 1}, **{**GOAL, "num_samples": -1}, time_budget_s=15.0, fits_budget=True
+    )
+    run.suggest()
+    trains(run, "t0", 1.0)
+    assert run.machine.confirming
+    effects = run.resume(changed={"time_budget_s": 9000.0})
+    assert effects == [Suggest(index=1)]
+    assert not run.machine.confirming
+
+
 def test_a_restore_may_ask_for_fresh_runs_of_a_finished_search() -> None:
     study = Study(confirm=0).to_the_end()
     effects = study.run.resume(changed={"confirm": 2})
@@ -128,6 +141,13 @@ def test_a_fresh_run_of_the_same_config_in_another_order_of_trials_has_the_same_
         "random_state": seeds[0],
     }
     assert second.config["lr"] == 0.0
+
+
+def test_the_seed_of_a_trainers_loop_is_another_one_too() -> None:
+    configs = [{"train_loop_config": {"lr": at, "seed": 7}} for at in range(5)]
+    study = Study(configs=configs).to_the_end()
+    assert all(one.config["train_loop_config"]["seed"] != 7 for one in fresh(study))
+    assert len({one.config["train_loop_config"]["lr"] for one in fresh(study)}) == 3
 
 
 def test_a_seed_that_is_no_whole_number_stays() -> None:

@@ -85,6 +85,7 @@ def _known(request: Request, state: str, environ: Mapping[str, str]) -> Iterator
     yield "metric", " ".join(filter(None, [request.metric, request.mode and f"({request.mode})"]))
     endless = "without a limit" if tune.num_samples == -1 else str(tune.num_samples)
     yield "num_samples", endless
+    yield "confirm", str(tune.confirm or "")
     yield "max_concurrent_trials", str(request.max_concurrent or "")
     yield "time_budget_s", str(tune.time_budget_s or "")
     yield "search_alg", request.search_name

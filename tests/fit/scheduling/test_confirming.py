@@ -12,11 +12,13 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.results.reading import load_experiment
+from holdfast.experiment.folder.settings import Settings
+from holdfast.results.reading import find, load_experiment
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 from holdfast.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 from holdfast.tune.search import BasicVariantGenerator, Searcher
+from tests.results.reported import Watched
 from tests.rig.bench import Bench
 from tests.rig.epochs import saved
 
@@ -129,6 +131,28 @@ def test_the_json_has_the_mean_and_the_interval(
     assert first["low"] < first["mean"] < first["high"]
     assert [bool(one["confirms"]) for one in plain["trials"]] == [False] * 4 + [True] * 9
     assert not any(one["is_added"] for one in plain["trials"])
+
+
+def test_the_page_marks_fresh_runs_and_shows_the_interval(place: Path) -> None:
+    page = Watched(lambda kept: find(str(place), Settings.read({}), {}, asks=False, kept=kept))
+    page.look()
+    facts, trials = page.followed.facts(), page.followed.trials()
+    assert "in 3 fresh runs" in facts["confirmation"]
+    assert facts["confirmed"][0]["trial_id"] == trials["ids"][0]
+    assert list(map(bool, trials["columns"]["confirms"])) == [False] * 4 + [True] * 9
+    assert not any(trials["columns"]["is_added"])
+    shown = page.followed.trial(trials["ids"][-1])
+    assert (shown["confirms"], shown["best_id"]) == (trials["ids"][2], trials["ids"][0])
+    page.close()
+
+
+def test_comparing_takes_the_mean_of_the_fresh_runs(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(place), f"{place}:1", "--json"]) == 0
+    whole, second = json.loads(capsys.readouterr().out)["sides"]
+    assert 1 < whole["value"] < 1.1
+    assert second["value"] == 0.5
 
 
 def test_a_replay_leaves_the_fresh_runs_out(place: Path) -> None:

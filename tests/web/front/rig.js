@@ -8,7 +8,7 @@ export function answerOf(trials, version = 1) {
     const names = [...new Set(trials.flatMap((trial) => Object.keys(trial[part] ?? {})))];
     return JSON.parse(`{${names.map((name) => `${JSON.stringify(name)}: ${JSON.stringify(trials.map((trial) => trial[part]?.[name] ?? null))}`).join(", ")}}`);
   };
-  const columns = ["index", "status", "stop_reason", "value", "iteration", "failures", "note", "error", "name", "node", "is_added"];
+  const columns = ["index", "status", "stop_reason", "value", "iteration", "failures", "note", "error", "name", "node", "is_added", "confirms"];
   return {
     version,
     ids: trials.map(({ trial_id }) => trial_id),

@@ -58,6 +58,10 @@ test("the best has the smallest or largest value, and NaN is neither", () => {
   assert.equal(store().best("min"), "12e45678");
   assert.equal(store().best("max"), "a1");
   assert.equal(store().best(null), null);
+  const fresh = new Store(answerOf([{ trial_id: "a", value: 0.2 }, { trial_id: "b", value: 0.1 }, { trial_id: "c", value: 0, confirms: "b" }]));
+  assert.equal(fresh.leader({ mode: "min" }), "b");
+  assert.equal(fresh.leader({ mode: "min", confirmed: [{ trial_id: "b", mean: null }] }), "b");
+  assert.equal(fresh.leader({ mode: "min", confirmed: [{ trial_id: "a", mean: 0.3 }] }), "a");
   assert.equal(new Store(answerOf([{ trial_id: "x", value: "NaN" }])).best("min"), null);
 });
 
