@@ -69,11 +69,16 @@ NO_NUMBER = {"resources_per_worker", "resources_per_node", "trainer_resources", 
              "perturbation_factors"}  # fmt: skip
 
 
+# Their default is 0, and 1 is too few.
+AT_LEAST = {"confirm": 2}
+
+
 def number_of(parameter: inspect.Parameter) -> Any:
     """A number that the parameter takes; None if it takes none."""
     default, kind = parameter.default, str(parameter.annotation)
     if type(default) in (int, float):
-        return default if default > 0 or default == -1 else 1
+        least = AT_LEAST.get(parameter.name, 1)
+        return default if default > 0 or default == -1 else least
     is_one = "int" in kind or "float" in kind or parameter.name in ALSO
     return 3 if is_one and parameter.name not in NO_NUMBER and type(default) is not bool else None
 
