@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.described import Construction
 from holdfast.scheduler.searchers.cube import varied
 from holdfast.scheduler.searchers.searcher import SearchPlan
 from holdfast.text.values import counted
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Parameters, inside
 from holdfast.trial.space import Categorical, check_called, grid_values, is_grid
 from holdfast.tune.search.library import LibrarySearch, SearchGoal, Study
+from holdfast.tune.search.warm_start import earlier_runs, first_points, told
 
 # The number of trials if the user gives none: per parameter, and its limits.
 _PER_PARAMETER: Final = 10
@@ -32,21 +35,57 @@ class AutoSearch(LibrarySearch):
     each. With several metrics, each config improves a mean of them with other weights. No config
     is suggested twice; the search is over if there is no new one.
 
+    `warm_start`: earlier runs, each as its results or its path. Their best configs are the first
+    ones, two in all, one of each run in turn. They are read now and stored with the search, so
+    that a restore does not need their folders. Configs that the space does not have are left out,
+    as are failed trials. The metric and the mode must be those of this search.
+
     D. R. Jones, M. Schonlau, W. J. Welch, "Efficient Global Optimization of Expensive Black-Box
     Functions" (1998); several metrics as in J. Knowles, "ParEGO" (2006). For the parameters see
-    `LibrarySearch`. Raises InvalidConfig.
+    `LibrarySearch`. Raises InvalidConfig, ExperimentNotFound.
     """
 
     takes_many_metrics = True
 
+    def __init__(
+        self,
+        space: Any = None,
+        metric: str | Sequence[str] | None = None,
+        mode: str | Sequence[str] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        evaluated_rewards: Sequence[Any] | None = None,
+        seed: int | None = None,
+        *,
+        warm_start: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        self._earlier = earlier_runs(warm_start, metric, mode)
+
     def plan(self, space: Mapping[str, Any]) -> SearchPlan:
         """Ten trials for each parameter, at least 30 and at most 200."""
-        count = len(varied(self._searched(space).all))
+        terms = self._searched(space)
+        count = len(varied(terms.all))
+        begins = f"; {told(self._earlier, terms)}" if self._earlier else ""
         return SearchPlan(
             told=f"a Gaussian process learns from the trials and searches "
-            f"{counted(count, 'parameter', 'parameters')}",
+            f"{counted(count, 'parameter', 'parameters')}{begins}",
             trials=min(max(_PER_PARAMETER * count, _FEWEST), _MOST),
         )
+
+    def check_space(self, metric: str | None, mode: str | None, config: Mapping[str, Any]) -> Any:
+        goal, terms, points = super().check_space(metric, mode, config)
+        if self._earlier and len(goal.metrics) > 1:
+            raise InvalidConfig("warm_start is for one metric")
+        for one in self._earlier:
+            one.check(goal.metrics[0], goal.modes[0])
+        return goal, terms, [*points, *first_points(self._earlier, terms, points)]
+
+    def construction(self) -> Construction:
+        """With what it has read of the earlier runs: their folders may be gone later."""
+        made = super().construction()
+        if not self._earlier:
+            return made
+        return made.with_arguments(warm_start=[one.plain() for one in self._earlier])
 
     def read_space(self, space: Any, *, is_own: bool) -> GridParameters:
         if is_own:

@@ -1,0 +1,145 @@
+"""`AutoSearch(warm_start=...)`: what a search takes from earlier runs."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.results.reading import ExperimentNotFound
+from holdfast.trial.errors import InvalidConfig
+from holdfast.tune.search import AutoSearch
+from tests.frameworks.searches import opened, ran, suggested
+
+PLANE = {"x": tune.uniform(0, 1), "y": tune.uniform(0, 1)}
+
+
+def far(config: dict[str, Any]) -> float:
+    return float((config["x"] - 0.3) ** 2 + (config["y"] - 0.7) ** 2)
+
+
+def train(config: dict[str, Any]) -> None:
+    if config.get("y", 1.0) < 0.2:
+        raise ValueError("too low")
+    tune.report({"loss": far({"y": 0.5, **config}), "data": {"accuracy": config["x"]}})
+
+
+def fitted(folder: Path, name: str, search: Any = None, count: int = 8, **more: Any) -> Any:
+    tuner = tune.Tuner(
+        train,
+        param_space=more.pop("space", PLANE),
+        tune_config=tune.TuneConfig(
+            **{"metric": "loss", "mode": "min", **more},
+            search_alg=search or AutoSearch(seed=4),
+            num_samples=count,
+            max_concurrent_trials=1,
+        ),
+        run_config=tune.RunConfig(storage_path=str(folder), name=name, verbose=0),
+    )
+    return tuner.fit()
+
+
+def configs(results: Any) -> list[dict[str, Any]]:
+    return [one.config for one in results]
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Two earlier runs, the second one with a parameter that is fixed, and was not before."""
+    folder = tmp_path_factory.mktemp("earlier")
+    return [
+        fitted(folder, "one"),
+        fitted(folder, "two", AutoSearch(seed=5), space={**PLANE, "seed": 3}),
+    ]
+
+
+def best(results: Any) -> dict[str, Any]:
+    config = results.best.config
+    return {"x": config["x"], "y": config["y"]}
+
+
+def test_the_best_config_of_each_earlier_run_comes_first(earlier: Any) -> None:
+    one, two = earlier
+    search = AutoSearch(warm_start=[one.experiment_path, tune.load(two.experiment_path)])
+    found = ran(opened(search, PLANE), 12, far)
+    assert found[:2] == [best(one), best(two)]
+    assert found.count(best(one)) == 1
+    assert min(map(far, found)) < far(best(one))
+
+
+def test_points_of_the_user_come_before_those_of_earlier_runs(earlier: Any) -> None:
+    mine = {"x": 0.5, "y": 0.5}
+    search = AutoSearch(points_to_evaluate=[mine, best(earlier[0])], warm_start=earlier)
+    found = ran(opened(search, PLANE), 3, far)
+    assert found == [mine, best(earlier[0]), best(earlier[1])]
+
+
+def test_a_search_that_is_stored_needs_no_earlier_results(earlier: Any) -> None:
+    search = AutoSearch(warm_start=earlier, seed=1)
+    stored = pickle.loads(pickle.dumps(search))
+    assert ran(opened(stored, PLANE), 12, far) == ran(opened(search, PLANE), 12, far)
+
+
+def test_a_run_goes_on_as_if_it_had_not_ended_when_the_earlier_ones_are_gone(
+    tmp_path: Path,
+) -> None:
+    before = fitted(tmp_path, "before")
+    whole = fitted(tmp_path, "whole", AutoSearch(seed=1, warm_start=[before]), count=10)
+    path = before.experiment_path
+    fitted(tmp_path, "part", AutoSearch(seed=1, warm_start=[path]), count=5)
+    shutil.rmtree(path)
+    part = tmp_path / "part"
+    after = tune.Tuner.restore(str(part), train, num_samples=10, extend=True).fit()
+    assert configs(after)[0] == before.best.config
+    assert configs(after) == configs(whole)
+
+
+def test_configs_that_the_space_does_not_have_are_left_out(earlier: Any) -> None:
+    narrow = {"x": tune.uniform(0, 1), "y": tune.uniform(0.0, best(earlier[0])["y"] - 0.01)}
+    fit = [one for one in configs(earlier[0]) if one["y"] < best(earlier[0])["y"] - 0.01]
+    search = AutoSearch(warm_start=earlier[:1])
+    first = ran(opened(search, narrow), 1, far)[0]
+    assert first == min((one for one in fit if one["y"] >= 0.2), key=far)
+    other = {"x": tune.uniform(0, 1), "z": tune.uniform(0, 1)}
+    assert "z" in ran(opened(AutoSearch(warm_start=earlier), other), 1, lambda one: one["z"])[0]
+
+
+def test_the_plan_says_how_much_it_takes(earlier: Any) -> None:
+    whole = [one for run in earlier for one in run if one.error is None]
+    plan = AutoSearch(warm_start=earlier, metric="loss", mode="min").plan(PLANE)
+    assert f"begins with the best of {len(whole)} trials of 2 earlier runs" in plan.told
+    other = AutoSearch(warm_start=earlier).plan({"z": tune.uniform(0, 1)})
+    assert "begins with the best of 0 trials of 2 earlier runs" in other.told
+
+
+def test_another_goal_is_refused_by_the_name_of_the_run(earlier: Any) -> None:
+    name = re.escape(str(earlier[0].experiment_path))
+    with pytest.raises(InvalidConfig, match=rf"{name} .*'loss', min, .*'loss', max"):
+        opened(AutoSearch(warm_start=earlier), PLANE, "max")
+    with pytest.raises(InvalidConfig, match=rf"{name} has mode='min' for 'loss'"):
+        AutoSearch(metric="loss", mode="max", warm_start=earlier)
+    with pytest.raises(InvalidConfig, match=rf"{name} has reported 'accuracy'"):
+        AutoSearch(metric="accuracy", mode="max", warm_start=earlier)
+    with pytest.raises(InvalidConfig, match="one metric"):
+        AutoSearch(metric=["loss", "size"], mode=["min", "min"], warm_start=earlier)
+
+
+def test_another_metric_of_the_earlier_rows_may_be_the_goal(earlier: Any) -> None:
+    search = AutoSearch(metric="data/accuracy", mode="max", warm_start=earlier[:1])
+    whole = [one for one in earlier[0] if one.error is None]
+    first = suggested(opened(search, PLANE), 0)
+    assert first == max((one.config for one in whole), key=lambda config: config["x"])
+
+
+def test_what_is_no_earlier_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="must be a list"):
+        AutoSearch(warm_start=str(tmp_path))
+    with pytest.raises(ExperimentNotFound):
+        AutoSearch(warm_start=[str(tmp_path)])
+    with pytest.raises(InvalidConfig, match="must be text, not 3"):
+        AutoSearch(warm_start=[3])
