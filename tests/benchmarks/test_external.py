@@ -16,6 +16,8 @@ from benchmarks.quality.external.contestants import CONTESTANTS
 from benchmarks.quality.external.runs import Runs, read
 from benchmarks.quality.external.shares import share_of
 from benchmarks.quality.external.table import told
+from benchmarks.quality.external.warm import AT
+from benchmarks.quality.external.warm import main as warm
 from benchmarks.tasks.analytic import BRANIN
 from benchmarks.tasks.catalogue import task
 from benchmarks.tasks.task import drawn, typical
@@ -136,3 +138,15 @@ def test_the_command_runs_what_is_missing(
     assert (list(both), both[0]) == ([0, 1], first[0])
     assert capsys.readouterr().err.count("random on noisy/0") == 2
     assert both[1] == {12.5: regret("noisy/0", budget=12.5, seed=1)[0]}
+
+
+def test_the_command_for_warm_starts_compares_the_same_tasks_and_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warm(["--family", "deceptive", "--tasks", "1", "--seeds", "1", "--results", str(tmp_path)])
+    table = capsys.readouterr().out
+    cold, earlier, *misleading = table.splitlines()[2:]
+    assert cold.count("regret") == earlier.count(" to ") == len(AT)
+    assert len(misleading) == 2
+    known = read("warm start without", tmp_path).of("deceptive/0", 8)
+    assert {seed: tuple(found) for seed, found in known.items()} == {0: AT}

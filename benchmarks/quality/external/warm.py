@@ -1,13 +1,14 @@
 """`python -m benchmarks.quality.external.warm`: what earlier runs are worth to `AutoSearch`.
 
-A data set of LCBench is left out, and `warm_start` gets runs on FROM others, drawn anew for each
-seed, of 50 trainings each: random search's and `AutoSearch`'s in turn. The same runs mislead when
-their worst configurations are taken for the best ones, or those drawn by lot.
+A data set is left out, and `warm_start` gets runs on FROM others, drawn anew for each seed, of
+TRAININGS each: random search's and `AutoSearch`'s in turn. The same runs mislead when their worst
+configurations are taken for the best ones, or some drawn by lot.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.quality.external import development, field_of, regrets
+from benchmarks.quality.external import MOST, development, field_of, regrets
 from benchmarks.quality.external.runs import FOLDER, Runs, read, write
 from benchmarks.quality.external.shares import Share, share_of
 from benchmarks.quality.ours import METRIC, Drawn, Ours, Training, run
@@ -49,13 +50,14 @@ ARMS: dict[str, Callable[[Configs], Configs] | None] = {
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="quality external warm", description=__doc__)
+    parser.add_argument("--family", choices=MOST, default="lcbench", metavar="FAMILY")
     parser.add_argument("--tasks", type=int, default=12, metavar="N")
     parser.add_argument("--seeds", type=int, default=5, metavar="N")
     parser.add_argument("--again", action="store_true", help="forget the stored runs")
     parser.add_argument("--results", type=Path, default=FOLDER, metavar="FOLDER")
     parser.add_argument("--page", type=Path, metavar="FILE", help="put the table into this page")
     asked = parser.parse_args(arguments)
-    names = development("lcbench")[: asked.tasks]
+    names = development(asked.family)[: asked.tasks]
     found = {arm: Runs() if asked.again else read(_file(arm), asked.results) for arm in ARMS}
     for seed in range(asked.seeds):
         for name in names:
@@ -108,7 +110,7 @@ def _regrets(name: str, seed: int, arm: str) -> list[float]:
 
 
 def _others(name: str, seed: int) -> list[Configs]:
-    others = [one for one in development("lcbench") if one != name]
+    others = [one for one in development(name.partition("/")[0]) if one != name]
     chosen = Random(f"{name}/{seed}").sample(others, FROM)
     return [_earlier(one, seed, by_model=bool(i % 2)) for i, one in enumerate(chosen)]
 
@@ -131,7 +133,8 @@ def _earlier(name: str, seed: int, *, by_model: bool) -> Configs:
         iterations=task.epochs,
         seed=seed,
     )
-    return [one.config for one in sorted(found.trials, key=lambda one: one.best)]  # type: ignore[arg-type, return-value]
+    ranked = sorted(found.trials, key=lambda one: math.inf if one.best is None else one.best)
+    return [dict(one.config) for one in ranked]
 
 
 def _seconds(task: Task) -> Callable[[dict[str, Any]], float]:

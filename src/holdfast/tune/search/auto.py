@@ -36,7 +36,7 @@ class AutoSearch(LibrarySearch):
     is suggested twice; the search is over if there is no new one.
 
     `warm_start`: earlier runs, each as its results or its path. Their best configs are the first
-    ones, two in all, one of each run in turn. They are read now and stored with the search, so
+    ones, four in all, one of each run in turn. They are read now and stored with the search, so
     that a restore does not need their folders. Configs that the space does not have are left out,
     as are failed trials. The metric and the mode must be those of this search.
 

@@ -18,9 +18,9 @@ from holdfast.trial.space import same
 from holdfast.trial.values import unwrap_scalar
 from holdfast.tune.search.library import AssignmentCodec
 
-# So many configs come first. More are better if the earlier runs resemble the new one, but each
-# costs a training if they mislead: see docs/quality.md.
-_FIRSTS: Final = 2
+# So many configs come first: half of those that are otherwise spread over the space. With two,
+# good earlier runs help less; what misleading ones cost is in docs/quality.md.
+_FIRSTS: Final = 4
 # The best trials of a run that are kept: the very best may not fit the space.
 _MOST_KEPT: Final = 100
 
