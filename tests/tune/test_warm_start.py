@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,15 @@ from holdfast import tune
 from holdfast.results.reading import ExperimentNotFound
 from holdfast.trial.errors import InvalidConfig
 from holdfast.tune.search import AutoSearch
-from tests.frameworks.searches import opened, ran, suggested
+from tests.frameworks.searches import EXAMPLES, killed_and_whole, opened, ran, suggested
 
 PLANE = {"x": tune.uniform(0, 1), "y": tune.uniform(0, 1)}
+CURVE = {
+    "lr": tune.loguniform(1e-3, 3),
+    "momentum": tune.uniform(0, 0.99),
+    "features": tune.randint(2, 40),
+}
+"""That of the examples."""
 
 
 def far(config: dict[str, Any]) -> float:
@@ -29,9 +34,13 @@ def train(config: dict[str, Any]) -> None:
     tune.report({"loss": far({"y": 0.5, **config}), "data": {"accuracy": config["x"]}})
 
 
+def lossless(config: dict[str, Any]) -> None:
+    tune.report({"loss": 0.0})
+
+
 def fitted(folder: Path, name: str, search: Any = None, count: int = 8, **more: Any) -> Any:
     tuner = tune.Tuner(
-        train,
+        more.pop("train", train),
         param_space=more.pop("space", PLANE),
         tune_config=tune.TuneConfig(
             **{"metric": "loss", "mode": "min", **more},
@@ -101,6 +110,28 @@ def test_a_run_goes_on_as_if_it_had_not_ended_when_the_earlier_ones_are_gone(
     assert configs(after) == configs(whole)
 
 
+SCRIPT = """
+import sys
+sys.path.insert(0, {examples!r})
+from shared import curve
+from holdfast.tune.search import AutoSearch
+curve.main("", lambda: AutoSearch(seed=1, warm_start=[{earlier!r}]), max_concurrent_trials=1)
+"""
+
+
+@pytest.mark.process
+def test_a_run_that_is_killed_makes_the_choices_that_it_would_have_made(tmp_path: Path) -> None:
+    one = {"lr": 0.1, "momentum": 0.5, "features": 9}
+    given = AutoSearch(points_to_evaluate=[one])
+    before = fitted(tmp_path, "before", given, 1, train=lossless, space=CURVE)
+    script = SCRIPT.format(examples=str(EXAMPLES), earlier=before.experiment_path)
+    (tmp_path / "warm.py").write_text(script)
+    after, whole = killed_and_whole(str(tmp_path / "warm"), tmp_path / "bench", samples=6)
+    assert after == whole
+    assert after[0] == one
+    assert len(after) == 6
+
+
 def test_configs_that_the_space_does_not_have_are_left_out(earlier: Any) -> None:
     narrow = {"x": tune.uniform(0, 1), "y": tune.uniform(0.0, best(earlier[0])["y"] - 0.01)}
     fit = [one for one in configs(earlier[0]) if one["y"] < best(earlier[0])["y"] - 0.01]
@@ -120,7 +151,7 @@ def test_the_plan_says_how_much_it_takes(earlier: Any) -> None:
 
 
 def test_another_goal_is_refused_by_the_name_of_the_run(earlier: Any) -> None:
-    name = re.escape(str(earlier[0].experiment_path))
+    name = "earlier run 'one'"
     with pytest.raises(InvalidConfig, match=rf"{name} .*'loss', min, .*'loss', max"):
         opened(AutoSearch(warm_start=earlier), PLANE, "max")
     with pytest.raises(InvalidConfig, match=rf"{name} has mode='min' for 'loss'"):

@@ -8,7 +8,6 @@ from itertools import chain, zip_longest
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.names import printable
 from holdfast.plain_numbers import is_number
 from holdfast.schema import to_fields
 from holdfast.text.values import counted
@@ -103,7 +102,7 @@ def _earlier(given: Any, metric: Any, mode: Any) -> EarlierRun:
         from holdfast.api.load_experiment import load
 
         grid = load(given)
-    name = f"the earlier run in {printable(grid.experiment_path)}"
+    name = f"the earlier run {grid.experiment_path.rpartition('/')[2]!r}"
     metric = metric or grid.analysis.default_metric
     mode = mode or grid.analysis.default_mode
     if not isinstance(metric, str) or mode not in ("min", "max"):
