@@ -336,7 +336,7 @@ class TrialScheduler(SchedulerHooks, Described):
     plan: ClassVar[str] = ""
     """A sentence for the user on how an automatic scheduler works; "" for all others."""
     changes_configs: ClassVar[bool] = False
-    """Whether its trials train with one config after another."""
+    """True if its trials train with one config after another."""
     needs_checkpoints = False
     """Whether it resumes trials from checkpoints, so that a trainable that cannot save is an
     error."""
