@@ -14,8 +14,9 @@ from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.simulate import simulate
 from holdfast.tune.search import AutoSearch
 from holdfast.tune.search.gaussian_process import (
+    NOISY,
+    SMOOTH,
     GaussianProcess,
-    Kernel,
     log_expected_improvement,
 )
 from tests.frameworks.searches import (
@@ -27,6 +28,7 @@ from tests.frameworks.searches import (
     suggested,
 )
 
+AXES = [(0,), (1,), (2,)]
 PLANE = {"x": tune.uniform(0, 1), "y": tune.uniform(0, 1)}
 
 
@@ -50,7 +52,7 @@ def data(count: int) -> tuple[Any, Any]:
 
 def test_a_process_knows_the_values_at_its_points_and_little_far_from_them() -> None:
     points, values = data(40)
-    kernel = Kernel.prior([(0,), (1,), (2,)]).fit(points, values, steps=40)
+    kernel = SMOOTH.kernel(AXES).fit(points, values, steps=40)
     process = GaussianProcess(kernel, points, values)
     there, sure = process.predict(points)
     _, unsure = process.predict(points + 5.0)
@@ -60,9 +62,22 @@ def test_a_process_knows_the_values_at_its_points_and_little_far_from_them() -> 
 
 def test_a_fit_finds_which_axes_matter() -> None:
     points, values = data(60)
-    scales = Kernel.prior([(0,), (1,), (2,)]).fit(points, values, steps=60).scales
+    scales = SMOOTH.kernel(AXES).fit(points, values, steps=60).scales
     assert scales[2] > max(scales[:2])
     assert scales[0] < scales[1]
+
+
+def test_the_values_tell_whether_they_have_noise() -> None:
+    points, values = data(60)
+    noise = np.random.default_rng(4).normal(size=60)
+
+    def likelier(values: Any) -> Any:
+        standardized = (values - values.mean()) / values.std()
+        fitted = [one.kernel(AXES).fit(points, standardized, steps=40) for one in (SMOOTH, NOISY)]
+        return min(fitted, key=lambda kernel: kernel.loss).prior
+
+    assert likelier(values) is SMOOTH
+    assert likelier(0.5 * values + noise) is NOISY
 
 
 def test_the_expected_improvement_orders_points_that_are_hopeless_too() -> None:

@@ -29,6 +29,7 @@ class AutoSearch(LibrarySearch):
     coordinate. A trial that runs counts with the value that the process expects of it. A failed
     trial is as bad as the worst half. A value that is better than all others by far does not blind
     it for the others: losses above the median count only to twice its distance from the best.
+    The process has the likelier one of two priors: a smooth loss, or one with much noise.
 
     It searches every domain, also in a choice; a choice of numbers is taken as ordered. The values
     of a `grid_search` are tried in turn, in as many trials each, and the rest is searched for

@@ -19,9 +19,10 @@ from holdfast.trial.search_space.parameters import Assignment, Parameter, Parame
 from holdfast.trial.space import Categorical, Integer, Normal
 from holdfast.trial.values import unwrap_scalar
 from holdfast.tune.search.gaussian_process import (
+    NOISY,
+    SMOOTH,
     Array,
     GaussianProcess,
-    Kernel,
     log_expected_improvement,
 )
 from holdfast.tune.search.library import Losses, Query, Study, one_thread
@@ -316,7 +317,9 @@ class AutoStudy(Study):
         self._tried: dict[int, Tried] = {}
         self._known: set[tuple[Any, ...]] = set()
         size = sum(map(len, self._axes.columns))
-        self._kernel = self._prior = Kernel.prior([*self._axes.columns, (size,)])
+        axes = [*self._axes.columns, (size,)]
+        self._kernels = [prior.kernel(axes) for prior in (SMOOTH, NOISY)]
+        self._kernel = self._kernels[0]
         self._results = 0
         self._fitted = 0  # the number of results that the kernel has seen
         # Courses are compared only if some end early: else all end at the same iteration.
@@ -341,7 +344,10 @@ class AutoStudy(Study):
             self._fitted = self._results
             data = self._data(np.random.default_rng(query.seed))
             with one_thread():
-                self._kernel = self._kernel.fit(data.points, data.values, steps=steps)
+                self._kernels = [
+                    kernel.fit(data.points, data.values, steps=steps) for kernel in self._kernels
+                ]
+            self._kernel = min(self._kernels, key=lambda kernel: kernel.loss)
 
     # -- what comes next -----------------------------------------------------------------------
 
@@ -389,7 +395,9 @@ class AutoStudy(Study):
         data = self._data(rng)
         count = len(self._tried)
         doubts = count > _DOUBT_AFTER and count % _DOUBT == 0
-        kernel = self._prior if doubts else self._kernel
+        kernel = self._kernel
+        if doubts:
+            kernel = kernel.prior.kernel(kernel.axes)
         process = GaussianProcess(kernel, data.points, data.values)
         running = [one.vector for one in self._tried.values() if self._is_unseen(one)]
         if running:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -18,11 +19,46 @@ Array = NDArray[np.float64]
 
 _ROOT5: Final = math.sqrt(5.0)
 _JITTER: Final = 1e-6
-# Bounds and priors (median and standard deviation) of the logarithms of length scales, in edges of
-# the unit cube, and of the noise, in variances of the signal.
-_SCALE, _SCALE_SD = math.log(3.0), 1.0
-_NOISE, _NOISE_SD = math.log(1e-3), 2.0
-_SCALE_BOUNDS, _NOISE_BOUNDS = (math.log(0.03), math.log(50.0)), (math.log(1e-6), 0.0)
+# Bounds of the logarithms of length scales, in edges of the unit cube, and of the noise, in
+# variances of the signal.
+_SCALE_BOUNDS, _NOISE_BOUNDS = (math.log(0.03), math.log(50.0)), (math.log(1e-6), math.log(100.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """Which kernels are likely before there are values: the mean and the standard deviation of the
+    logarithms of a length scale and of the noise. `rarity` is the negative logarithm of how likely
+    the prior itself is, compared with another one."""
+
+    scale: float
+    scale_sd: float
+    noise: float
+    noise_sd: float
+    rarity: float = 0.0
+
+    def kernel(self, axes: Sequence[Sequence[int]]) -> Kernel:
+        """The likeliest kernel."""
+        return Kernel(
+            axes=tuple(map(tuple, axes)),
+            scales=(self.scale,) * len(axes),
+            noise=self.noise,
+            prior=self,
+        )
+
+    def loss(self, terms: Array) -> tuple[float, Array]:
+        """The negative logarithm of the density of scales and noise, and its gradient."""
+        axes = len(terms) - 1
+        widths = np.array([self.scale_sd] * axes + [self.noise_sd])
+        away = (terms - np.array([self.scale] * axes + [self.noise])) / widths
+        loss = self.rarity + 0.5 * float(away @ away) + float(np.log(widths).sum())
+        return loss, away / widths
+
+
+# With the smooth prior alone, noise looks like slopes that lead to the corners of the space; with
+# the noisy one alone, the search is slow on smooth functions. The values tell which one holds, and
+# the rarity keeps a few values of a smooth function from telling the wrong one.
+SMOOTH: Final = Prior(scale=math.log(3.0), scale_sd=1.0, noise=math.log(1e-3), noise_sd=2.0)
+NOISY: Final = Prior(scale=math.log(0.5), scale_sd=1.0, noise=0.0, noise_sd=0.5, rarity=4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +66,15 @@ class Kernel:
     """A Matern 5/2 kernel with a length scale for each axis.
 
     An axis is one column of a point, or the several columns of a choice. `scales` and `noise` are
-    logarithms.
+    logarithms. `loss` is the negative logarithm of the density of the values that it was fitted
+    to, of its scales and of its noise.
     """
 
     axes: tuple[tuple[int, ...], ...]
     scales: tuple[float, ...]
-    noise: float = _NOISE
-
-    @classmethod
-    def prior(cls, axes: Sequence[Sequence[int]]) -> Kernel:
-        """The kernel that is likeliest without any values."""
-        return cls(axes=tuple(map(tuple, axes)), scales=(_SCALE,) * len(axes))
+    noise: float
+    prior: Prior
+    loss: float = math.inf
 
     def fit(self, points: Array, values: Array, *, steps: int) -> Kernel:
         """The kernel with the highest posterior density after at most so many steps of BFGS from
@@ -51,13 +85,15 @@ class Kernel:
         """
         apart = np.stack([_squared(points[:, axis], points[:, axis]) for axis in self.axes])
         bounds = np.array([_SCALE_BOUNDS] * len(self.axes) + [_NOISE_BOUNDS])
-        found = _minimize(
-            lambda terms: _loss(terms, apart, values),
+        found, loss = _minimize(
+            lambda terms: _loss(terms, apart, values, self.prior),
             np.array([*self.scales, self.noise]),
             bounds,
             steps,
         )
-        return Kernel(axes=self.axes, scales=tuple(map(float, found[:-1])), noise=float(found[-1]))
+        return replace(
+            self, scales=tuple(map(float, found[:-1])), noise=float(found[-1]), loss=loss
+        )
 
 
 class GaussianProcess:
@@ -133,7 +169,7 @@ def _matern(squared: Array) -> tuple[Array, Array, Array]:
     return (1.0 + distance + (5.0 / 3.0) * squared) * falling, distance, falling
 
 
-def _loss(terms: Array, apart: Array, values: Array) -> tuple[float, Array]:
+def _loss(terms: Array, apart: Array, values: Array, prior: Prior) -> tuple[float, Array]:
     """The negative logarithm of the posterior density of a kernel, and its gradient."""
     count, shrink, noise = len(values), np.exp(-2.0 * terms[:-1]), math.exp(terms[-1])
     covariance, distance, falling = _matern(np.tensordot(shrink, apart, 1))
@@ -146,21 +182,20 @@ def _loss(terms: Array, apart: Array, values: Array) -> tuple[float, Array]:
     weights = inverse @ values
     variance = max(float(values @ weights) / count, 1e-12)
     loss = 0.5 * count * math.log(variance) + float(np.log(np.diagonal(root)).sum())
-    slope = np.outer(weights, weights) / variance - inverse
-    within = slope * ((5.0 / 3.0) * (1.0 + distance) * falling)
+    steeper = np.outer(weights, weights) / variance - inverse
+    within = steeper * ((5.0 / 3.0) * (1.0 + distance) * falling)
     gradient = np.empty_like(terms)
     gradient[:-1] = -0.5 * np.tensordot(apart, within, 2) * shrink
-    gradient[-1] = -0.5 * float(np.trace(slope)) * noise
-    likeliest = np.array([_SCALE] * (len(terms) - 1) + [_NOISE])
-    widths = np.array([_SCALE_SD] * (len(terms) - 1) + [_NOISE_SD])
-    prior = (terms - likeliest) / widths
-    return loss + 0.5 * float(prior @ prior), gradient + prior / widths
+    gradient[-1] = -0.5 * float(np.trace(steeper)) * noise
+    expected, slope = prior.loss(terms)
+    return loss + expected, gradient + slope
 
 
 def _minimize(
     loss: Callable[[Array], tuple[float, Array]], start: Array, bounds: Array, steps: int
-) -> Array:
-    """The best place that BFGS finds within `bounds`, with a line search that halves."""
+) -> tuple[Array, float]:
+    """The best place that BFGS finds within `bounds`, with a line search that halves, and its
+    loss."""
     place, (least, slope) = start, loss(start)
     curvature = np.eye(len(start)) * 0.1  # of the inverse: the first step is short
     for _ in range(steps):
@@ -186,4 +221,4 @@ def _minimize(
         place, least, slope = there, lower, steeper
         if improved < 1e-3:
             break
-    return place
+    return place, least
