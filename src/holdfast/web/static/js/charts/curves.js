@@ -56,7 +56,7 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   const [zoom, setZoom] = useState(null);
   useEffect(() => setZoom(null), [metric, ...Object.values(settings).filter((_, at) => at !== 1)]);
   const spread = view.spread && view.spread !== "auto" ? view.spread : curves.length > MANY ? "mean" : "lines";
-  const best = useMemo(() => bestIds(store, facts.mode, 1)[0] ?? null, [store, version, facts.mode]);
+  const best = useMemo(() => store.leader(facts), [store, version, facts]);
   const named = (id) => nameOf(store, id);
   const describe = (curve, at) => [
     [metric, short(curve.raw[at])],
@@ -113,7 +113,7 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
         <${Button} text="+" label="Zoom in" onClick=${() => zoomBy(0.5)} />
         <${Button} text="−" label="Zoom out" onClick=${() => zoomBy(2)} disabled=${zoom === null} />
         <${Button} text="Reset zoom" onClick=${() => setZoom(null)} disabled=${zoom === null} />`} />
-    ${spread === "lines" && html`<${Legend} curves=${curves} slots=${slots.current} store=${store} hovered=${hovered} mode=${facts.mode} metric=${metric} onPick=${pick} />`}`;
+    ${spread === "lines" && html`<${Legend} curves=${curves} slots=${slots.current} store=${store} hovered=${hovered} facts=${facts} metric=${metric} onPick=${pick} />`}`;
 }
 
 function why(loaded, ids, metric) {

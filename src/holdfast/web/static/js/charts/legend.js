@@ -8,9 +8,9 @@ import { nameOf } from "./pure/dimensions.js";
 import { number } from "../format.js";
 
 /** The values and the best trial are the store's, as everywhere on the page: a picture is drawn less often. */
-export function Legend({ curves, slots, store, hovered, mode, metric, onPick }) {
+export function Legend({ curves, slots, store, hovered, facts, metric, onPick }) {
   useVersion(store, 0);
-  const best = store.best(mode);
+  const best = store.leader(facts);
   const theme = useTheme();
   if (curves.length > MANY)
     return html`<p class="chart-note">${curves.length.toLocaleString("en")} curves: point at one to see its name.</p>`;

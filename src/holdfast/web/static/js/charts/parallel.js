@@ -7,7 +7,7 @@ import { Button, Nothing, Select } from "./controls.js";
 import { useHovered, usePaced } from "./follow.js";
 import { isNarrow, parallelScene } from "./parallel_scene.js";
 import { Scale } from "./shades.js";
-import { axisKeys, bestIds, dimension, labelOf, modeOf, placeOn } from "./pure/dimensions.js";
+import { axisKeys, dimension, labelOf, modeOf, placeOn } from "./pure/dimensions.js";
 import { counted } from "./pure/numbers.js";
 import { picking } from "./pure/selection.js";
 
@@ -25,7 +25,7 @@ export function Parallel({ store, facts, selection, onSelect, view, onView, heig
     [axes, store, version, facts.space],
   );
   const shade = useMemo(() => (color === undefined ? null : dimension(store, facts, color)), [color, store, version, facts.space]);
-  const best = useMemo(() => bestIds(store, facts.mode, 1)[0] ?? null, [store, version, facts.mode]);
+  const best = useMemo(() => store.leader(facts), [store, version, facts]);
   const [brushes, setBrushes] = useState({});
   // A selection that was cleared elsewhere has no brushes.
   useEffect(() => {

@@ -6,7 +6,7 @@ import { Check, Clear, Nothing, Select } from "./controls.js";
 import { useHovered, usePaced } from "./follow.js";
 import { pointScene } from "./point_scene.js";
 import { Scale } from "./shades.js";
-import { axisKeys, bestIds, dimension, labelOf, modeOf, nameOf } from "./pure/dimensions.js";
+import { axisKeys, dimension, labelOf, modeOf, nameOf } from "./pure/dimensions.js";
 import { counted } from "./pure/numbers.js";
 import { picking } from "./pure/selection.js";
 
@@ -21,7 +21,7 @@ export function Scatter({ store, facts, selection, onSelect, view, onView, heigh
   const x = useMemo(() => dimension(store, facts, chosen.x, logs.x), [chosen.x, logs.x, ...memo]);
   const y = useMemo(() => dimension(store, facts, chosen.y, logs.y), [chosen.y, logs.y, ...memo]);
   const shade = useMemo(() => dimension(store, facts, chosen.color), [chosen.color, ...memo]);
-  const best = useMemo(() => bestIds(store, facts.mode, 1)[0] ?? null, [store, version, facts.mode]);
+  const best = useMemo(() => store.leader(facts), [store, version, facts]);
   const scene = useCallback(
     (size, theme) => pointScene({ store, x, y, shade, mode: modeOf(facts, chosen.color), selection, best, onSelect, size, theme }),
     [x, y, shade, selection, best, store, version],
