@@ -108,6 +108,7 @@ class RecordedExperiment:
         config: Mapping[str, Any] | None = None,
         tag: str = "",
         outlook: Outlook | None = None,
+        confirms: str = "",
     ) -> str:
         """The next trial, which waits for its worker; returns its id."""
         index, self._made = self._made, self._made + 1
@@ -119,6 +120,8 @@ class RecordedExperiment:
             dirname=f"train_{trial_id}_{tag}_2026-11-20_22-57-57",
             config=config or {},
             tag=tag,
+            is_added=bool(confirms),
+            confirms=confirms,
         )
         self.add(Suggested(spec=spec, outlook=outlook))
         return trial_id

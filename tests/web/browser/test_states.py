@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from holdfast.scheduler.events import Outlook, TrialStopOrdered
+from holdfast.scheduler.events import Outlook, SearchEnded, TrialStopOrdered
 from tests.rig.runs.recorded import RecordedExperiment
 from tests.rig.web.browser import NARROW, WIDE, Tab, seen
 from tests.rig.web.in_process import Served, served
@@ -223,6 +223,29 @@ def test_the_settings_say_what_the_search_expects(
     seen(settings, "the search expects loss=0.25 of the best config so far, and a gain of 0.03")
     run_of(made).suggest(outlook=Outlook(best=0.25, gain=1e-6, is_little=True))
     seen(settings, "so little that you may stop")
+
+
+def test_the_trial_that_fresh_runs_confirm_is_the_best_everywhere(
+    gallery: Gallery, opened: Callable[..., Tab]
+) -> None:
+    made = gallery.made["confirmed"] = Experiment(gallery.root / "confirmed")
+    run = made.begin(confirm=2)
+    losses = {"": (0.1, 0.2), "d2a66_00000": (0.5, 0.6), "d2a66_00001": (0.3, 0.3)}
+    for confirms, values in losses.items():
+        for at, loss in enumerate(values):
+            trial_id = run.suggest({"lr": 0.01 * at}, confirms=confirms)
+            run.start(trial_id)
+            run.report(trial_id, {"loss": loss})
+            run.finish(trial_id)
+        if not confirms:
+            run.add(SearchEnded())
+    run.write_files()
+    tab = gallery.open(opened, "e/confirmed")
+    card = tab.page.get_by_label("Best trial")
+    seen(card, "0.3 to 0.3 in 2 fresh runs, 0.2 in the search")
+    seen(card, "d2a66_00001")
+    seen(tab.page.locator('#trials-grid [data-trial="d2a66_00002"]'), "d2a66_00000")
+    seen(tab.page.locator(".chart-legend li").filter(has_text="★"), "d2a66_00001")
 
 
 def test_columns_that_do_not_fit_are_offered(gallery: Gallery, opened: Callable[..., Tab]) -> None:
