@@ -263,8 +263,8 @@ class Outcome:
     def best_scored(
         self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Scored:
-        """The trial with the best `metric`, and its value; the one that fresh runs have confirmed,
-        and their mean. A fresh run itself is never the best.
+        """The trial with the best `metric`, and its value. After fresh runs: the trial that they
+        have confirmed, and their mean. A fresh run itself is never the best.
 
         Raises NoBestResult, InvalidConfig for an unknown scope.
 
@@ -285,7 +285,7 @@ class Outcome:
             seen += bool(values)
             if (
                 trial.is_infeasible
-                or trial.spec.confirms
+                or trial.spec.confirms in self.trials
                 or value is None
                 or (filter_nan_and_inf and not math.isfinite(value))
             ):

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.trial.best import rank, value_of
+from holdfast.trial.best import is_of_search, rank
 from holdfast.trial.config import TRIAL_INDEX
-from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.trial import Trial, TrialSpec
 from holdfast.trial.values import LOOP_CONFIG, changed_tag
 
 CANDIDATES: Final = 3
@@ -33,24 +33,20 @@ def fresh_runs(spec: ExperimentSpec, trials: Trials) -> Iterator[TrialSpec]:
     if not spec.confirm:
         return
     made = Counter(trial.spec.confirms for trial in trials.values() if trial.spec.confirms)
-    chosen = _candidates(spec, trials)
+    chosen, until = _candidates(spec, trials), 0
+    if spec.scheduler:  # it may be what ends trials, and it sees no fresh run
+        searched = (trial for trial in trials.values() if is_of_search(trial, spec.metric))
+        until = max((trial.iteration for trial in searched), default=0)
     for number in range(spec.confirm):
         for trial in chosen:
             if made[trial.trial_id] <= number:
-                yield _again(trial, number, spec.seed)
-
-
-def trains_long_enough(trial: Trial, trials: Trials) -> bool:
-    """True if a fresh run has trained as long as the longest trial of the search: a scheduler may
-    be what ends trials, and it sees no fresh run."""
-    ended = (one for one in trials.values() if one.status is Status.TERMINATED)
-    return trial.iteration >= max(one.iteration for one in ended if not one.spec.confirms)
+                yield _again(trial, number, spec.seed, until)
 
 
 def _candidates(spec: ExperimentSpec, trials: Trials) -> list[Trial]:
     """The best trials of different configs, the best first. None if one of them has changed its
     config while it trained: it is no run of one config."""
-    several = [trial for trial in trials.values() if _is_eligible(trial, spec.metric)]
+    several = [trial for trial in trials.values() if is_of_search(trial, spec.metric)]
     chosen: list[Trial] = []
     for trial in sorted(several, key=lambda one: rank(one, spec.metric, spec.mode), reverse=True):
         if all(_of_any_seed(trial.config) != _of_any_seed(one.config) for one in chosen):
@@ -58,11 +54,6 @@ def _candidates(spec: ExperimentSpec, trials: Trials) -> list[Trial]:
         if len(chosen) == CANDIDATES:
             break
     return [] if any(one.changed_config is not None for one in chosen) else chosen
-
-
-def _is_eligible(trial: Trial, metric: str | None) -> bool:
-    is_of_search = trial.status is Status.TERMINATED and not trial.spec.confirms
-    return is_of_search and not trial.is_infeasible and value_of(trial, metric) is not None
 
 
 def _of_any_seed(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +73,7 @@ def _seeded(config: Mapping[str, Any], seed: int) -> dict[str, Any]:
     }
 
 
-def _again(trial: Trial, number: int, seed: int) -> TrialSpec:
+def _again(trial: Trial, number: int, seed: int, until: int) -> TrialSpec:
     """Run `number` has the same seed for each config, so that all are compared on the same."""
     drawn = zlib.crc32(f"{seed} confirm {number}".encode()) % _MOST_SEED
     spec, config = trial.spec, _seeded(trial.spec.config, drawn)
@@ -93,4 +84,5 @@ def _again(trial: Trial, number: int, seed: int) -> TrialSpec:
         asked={},
         is_added=True,
         confirms=trial.trial_id,
+        trains_until=until,
     )

@@ -335,7 +335,7 @@ class TrialScheduler(SchedulerHooks, Described):
     mode: str | None = None
     plan: ClassVar[str] = ""
     """A sentence for the user on how an automatic scheduler works; "" for all others."""
-    changes_configs: ClassVar[bool] = False
+    changes_configs: bool = False
     """True if its trials train with one config after another."""
     needs_checkpoints = False
     """Whether it resumes trials from checkpoints, so that a trainable that cannot save is an

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.scheduler.confirming import trains_long_enough
 from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Verdict, Warn
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_answered, on_raised
@@ -189,10 +188,7 @@ def _judge(
     effects: list[Effect] = []
     if not trial.status.has_worker:
         return effects
-    why = _stop_of(state, row, stops=stops)
-    if why is None and trial.spec.confirms and state.spec.scheduler:
-        why = _stop_of_fresh_run(state, trial)
-    if why is not None:
+    if why := _stop_of(state, row, stops=stops) or _stop_of_fresh_run(trial):
         effects += stop(state, trial_id, why, is_reporting=True)
     elif trial.status is Status.RUNNING:
         if state.has_policy:
@@ -218,8 +214,8 @@ def _stop_of(state: State, row: dict[str, Any], *, stops: bool) -> Stop | None:
     return Stop(reason=StopReason.STOPPER) if stops else None
 
 
-def _stop_of_fresh_run(state: State, trial: Trial) -> Stop | None:
-    if not trains_long_enough(trial, state.trials):
+def _stop_of_fresh_run(trial: Trial) -> Stop | None:
+    if not 0 < trial.spec.trains_until <= trial.iteration:
         return None
     return Stop(reason=StopReason.FINISHED, why="it trained as long as the longest in the search")
 

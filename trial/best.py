@@ -90,6 +90,12 @@ class Confirmed:
         return len(self.values)
 
 
+def is_of_search(trial: Trial, metric: str | None) -> bool:
+    """True for a trial of the search that has ended with a value: fresh runs may confirm it."""
+    has_ended = trial.status is Status.TERMINATED and not trial.spec.confirms
+    return has_ended and not trial.is_infeasible and value_of(trial, metric) is not None
+
+
 def winner(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Confirmed | None:
     """The config with the best mean; None if none has enough fresh runs."""
     first = next(iter(confirmed(trials, metric, mode)), None)
@@ -97,12 +103,19 @@ def winner(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Con
 
 
 def confirmed(trials: Iterable[Trial], metric: str | None, mode: str | None) -> list[Confirmed]:
-    """The configs that fresh runs confirm, the best mean first; those with too few runs last."""
+    """The configs that fresh runs confirm, the best mean first; those with too few runs last.
+
+    None as long as the best trial of the search is none of them: it has ended since then.
+    """
     several = list(trials)
     fresh = [trial for trial in several if trial.spec.confirms]
     if not fresh or metric is None or mode is None:
         return []
     values: dict[str, list[float]] = {trial.spec.confirms: [] for trial in fresh}
+    searched = (trial for trial in several if is_of_search(trial, metric))
+    best = max(searched, key=lambda trial: rank(trial, metric, mode), default=None)
+    if best is None or best.trial_id not in values:
+        return []
     for trial in {trial.trial_id: trial for trial in fresh}.values():
         value = value_of(trial, metric) if _is_whole(trial) else None
         if value is not None:

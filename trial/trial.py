@@ -172,7 +172,7 @@ class TrialSpec:
     parameters that a function of the user's has asked for in this trial first, or with another
     distribution than before. `is_added`: it runs besides the trials of `num_samples`, because a
     person added it to the running experiment, or because it `confirms` the trial with this id: it
-    runs the same config again.
+    runs the same config again, and ends at the iteration `trains_until`; 0 for by itself.
 
     Raises UnsafeName for a `trial_id` or `dirname` that is not one plain name.
     """
@@ -189,6 +189,7 @@ class TrialSpec:
     asked: Mapping[str, str] = field(default_factory=dict)
     is_added: Sparse[bool] = False
     confirms: Sparse[str] = ""
+    trains_until: Sparse[Count] = 0
 
     @property
     def added_by_person(self) -> bool:

@@ -41,6 +41,7 @@ from holdfast.experiment.progress.wording import (
     path_of,
     user_frame,
 )
+from holdfast.scheduler.confirming import CANDIDATES
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
@@ -72,7 +73,8 @@ class FinishedStats:
         self.silent = self.unread = 0
         self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
         self._kept = self._broken = 0
-        self._spec, self._keep = spec, max(1, keep)
+        # Fresh runs are in the tables, and must not crowd out the best of the search.
+        self._spec, self._keep = spec, max(1, keep) + CANDIDATES * spec.confirm
         self.early: Counter[StopReason] = Counter()
         self.decided = Tally()
         self._ranked: dict[Status, list[tuple[Rank, Trial]]] = {
@@ -120,7 +122,12 @@ class FinishedStats:
         return [trial for _, trial in reversed(self._ranked[status])]
 
     def leaders(self) -> list[Trial]:
-        return [ranked[-1][1] for ranked in self._ranked.values() if ranked]
+        """The best trial of the search with each status."""
+        searched = (
+            [trial for trial in self.best(status) if not trial.spec.confirms]
+            for status in self._ranked
+        )
+        return [trials[0] for trials in searched if trials]
 
 
 _KNOWN_PARAMS = 512

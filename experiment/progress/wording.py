@@ -445,6 +445,9 @@ def confirmation_text(found: Sequence[Confirmed], spec: ExperimentSpec) -> str:
     tied = [one.trial_id for one in found if one.is_tied]
     which = f"{'trial' if len(tied) == 1 else 'trials'} {' and '.join(tied)}"
     more = f"; not shown better than {which}" if tied else ""
+    for one in found:  # a failed run must not take a config out without a word
+        if one.mean is None:
+            more += f"; trial {one.trial_id} has {one.runs} of {wanted} fresh runs"
     return f"{low} to {high} in {fresh}, {value} in the search{more}"
 
 

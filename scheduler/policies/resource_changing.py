@@ -317,6 +317,7 @@ class ResourceChangingScheduler(TrialScheduler):
         self._base = base
         self._allocate: AllocationFunction = function
         self.metric, self.mode = base.metric, base.mode
+        self.changes_configs = base.changes_configs
         self._goal: tuple[str | None, str | None] = (None, None)
         self._bases: dict[str, PlacementGroupFactory] = {}
         self._values: dict[str, Any] = {}

@@ -111,6 +111,16 @@ def test_a_fresh_run_is_never_the_best_itself() -> None:
     assert best.trial_id == "t0"
 
 
+def test_a_better_trial_that_has_ended_since_is_the_best_until_it_is_confirmed() -> None:
+    trials = [*study([3.0, 4.0], [1.0, 2.0]), trial(99, -1.0)]
+    assert found(trials) == []
+    best = leader(trials, "loss", "min")
+    assert best is not None
+    assert best.trial_id == "t99"
+    trials += [trial(100, 5.0, "t99"), trial(101, 5.0, "t99")]
+    assert [one.trial_id for one in found(trials)] == ["t1", "t0", "t99"]
+
+
 def test_only_runs_that_trained_to_their_end_count() -> None:
     trials = [
         *study([1.0, 3.0, NAN, None]),

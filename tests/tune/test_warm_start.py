@@ -53,6 +53,11 @@ def fitted(folder: Path, name: str, search: Any = None, count: int = 8, **more: 
     return tuner.fit()
 
 
+def noisy(config: dict[str, Any]) -> None:
+    is_luck = config["x"] == 2 and config["seed"] == 7
+    tune.report({"loss": -1.0 if is_luck else config["x"]})
+
+
 def configs(results: Any) -> list[dict[str, Any]]:
     return [one.config for one in results]
 
@@ -176,3 +181,19 @@ def test_what_is_no_earlier_run_is_refused(tmp_path: Path) -> None:
         AutoSearch(warm_start=[str(tmp_path)])
     with pytest.raises(InvalidConfig, match="must be text, not 3"):
         AutoSearch(warm_start=[3])
+
+
+def test_configs_that_fresh_runs_have_confirmed_come_first_and_fresh_runs_are_none(
+    tmp_path: Path,
+) -> None:
+    space = {"x": tune.grid_search([1, 2, 3, 4]), "seed": 7}
+    earlier = tune.Tuner(
+        noisy,
+        param_space=space,
+        tune_config=tune.TuneConfig(metric="loss", mode="min", confirm=2),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), name="noisy", verbose=0),
+    ).fit()
+    search = AutoSearch(metric="loss", mode="min", warm_start=[earlier])
+    found = ran(opened(search, {"x": tune.randint(0, 10), "seed": 7}), 4, lambda config: 0.0)
+    assert [config["x"] for config in found] == [1, 2, 3, 4]
+    assert "the best of 4 trials" in search.plan({"x": tune.randint(0, 10), "seed": 7}).told

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.dataclass import dataclass
 from holdfast.experiment.records.journal import find_beginning, replay, unpack
 from holdfast.results.reading import records_of
-from holdfast.scheduler.events import Begun, Event, ExperimentSpec, Suggested
+from holdfast.scheduler.events import Begun, Event, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position, read, segment_name
 from holdfast.text.values import duration
@@ -155,15 +155,12 @@ class _Reader:
         self._reports: dict[str, dict[int, RecordedReport]] = {}
         self._busy_s = 0.0
         self._workers = 0
-        # Fresh runs of the best configs are no part of the search.
-        self._is_over = False
+        # When the fresh runs began, which are no part of the search; None while it goes on.
+        self._over_s: float | None = None
 
     def take(self, payload: bytes, end: Position) -> None:
         record = unpack(payload, end)
         machine, event = self._machine, record.event
-        self._is_over |= isinstance(event, Suggested) and bool(event.spec.confirms)
-        if self._is_over:
-            return
         trial_id = getattr(event, "trial_id", "")
         before, then_s, held = machine.trials.get(trial_id), machine.active_s, self._held
         replay(machine, record, payload, end)
@@ -172,6 +169,11 @@ class _Reader:
             metric, mode = self._goal
             self._goal = (metric or event.spec.metric, mode or event.spec.mode)
             self._tally = Tally(*self._goal)
+        if after is not None:
+            if after.spec.confirms:
+                self._over_s = then_s if self._over_s is None else self._over_s
+                return
+            self._over_s = None
         self._busy_s += held * (machine.active_s - then_s)
         self._workers = max(self._workers, self._held)
         self._tally.count(event, before, after, machine.active_s)
@@ -200,7 +202,7 @@ class _Reader:
             spec=machine.spec,
             trials=tuple(self._trials()),
             incumbents=tuple(tally.incumbents),
-            duration_s=machine.active_s,
+            duration_s=machine.active_s if self._over_s is None else self._over_s,
             busy_s=self._busy_s,
             overhead_s=beside_s / attempts if attempts else 0.0,
             workers=max(1, self._workers),
@@ -209,6 +211,8 @@ class _Reader:
 
     def _trials(self) -> Iterator[RecordedTrial]:
         for trial in self._machine.trials.values():
+            if trial.spec.confirms:
+                continue
             known = self._reports.get(trial.trial_id, {})
             stop = trial.stop
             # A scheduler that lets a trial finish says so by its name.

@@ -162,6 +162,53 @@ def test_a_replay_leaves_the_fresh_runs_out(place: Path) -> None:
     assert len(again.recorded.trials) == len(again.simulated.trials) == 4
 
 
+def test_after_an_extension_a_replay_has_the_whole_search(tmp_path: Path) -> None:
+    from holdfast.simulate import replay
+
+    def wide(config: dict[str, Any]) -> None:
+        tune.report({"loss": float(config["x"])})
+
+    def run(samples: int) -> tune.Tuner:
+        return tune.Tuner(
+            wide,
+            param_space={"x": tune.uniform(0, 1)},
+            tune_config=tune.TuneConfig(**GOAL, confirm=2, num_samples=samples),
+            run_config=tune.RunConfig(storage_path=str(tmp_path), name="run", verbose=0),
+        )
+
+    run(4).fit()
+    run(6).fit(resume="auto", extend=True)
+    assert (
+        len(replay(str(tmp_path / "run"), scheduler=ASHAScheduler(max_t=3)).recorded.trials) == 6
+    )
+
+
+def test_a_fresh_run_alone_is_a_result(place: Path) -> None:
+    alone = fresh_in(place)[0]
+    assert tune.load(str(place / alone.spec.dirname)).best.config == alone.config
+
+
+def test_finished_trials_that_run_again_do_not_lengthen_fresh_runs(tmp_path: Path) -> None:
+    class Endless(tune.Trainable):
+        def setup(self, config: dict[str, Any]) -> None:
+            self.loss = config["x"] + random.random()
+
+        def step(self) -> dict[str, float]:
+            return {"loss": self.loss}
+
+        def save_checkpoint(self, folder: str) -> dict[str, float]:
+            return {"loss": self.loss}
+
+        def load_checkpoint(self, state: dict[str, float]) -> None:
+            self.loss = state["loss"]
+
+    tuner(tmp_path, Endless, confirm=2, scheduler=ASHAScheduler(max_t=3, grace_period=3)).fit()
+    again = tune.ResumeConfig(finished="restart")
+    restored = tune.Tuner.restore(str(tmp_path / "run"), Endless, resume_config=again).fit()
+    assert len(restored) == 4 + 6
+    assert {(one.metrics or {})["training_iteration"] for one in restored} == {3}
+
+
 def test_without_a_seed_in_the_config_a_fresh_run_draws_other_numbers(tmp_path: Path) -> None:
     results = tuner(tmp_path, drawn).fit()
     values = [value for one in results.confirmed for value in one.values]

@@ -38,8 +38,8 @@ class AutoSearch(LibrarySearch):
 
     `warm_start`: earlier runs, each as its results or its path. Their best configs are the first
     ones, four in all, one of each run in turn. They are read now and stored with the search, so
-    that a restore does not need their folders. Configs that the space does not have are left out,
-    as are failed trials. The metric and the mode must be those of this search.
+    that `Tuner.restore` does not need their folders. Configs that the space does not have are left
+    out, as are failed trials. The metric and the mode must be those of this search.
 
     D. R. Jones, M. Schonlau, W. J. Welch, "Efficient Global Optimization of Expensive Black-Box
     Functions" (1998); several metrics as in J. Knowles, "ParEGO" (2006). For the parameters see

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
+from operator import itemgetter
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
@@ -107,8 +108,8 @@ def _earlier(given: Any, metric: Any, mode: Any) -> EarlierRun:
     mode = mode or grid.analysis.default_mode
     if not isinstance(metric, str) or mode not in ("min", "max"):
         raise InvalidConfig(
-            f"warm_start needs one metric and its mode: {name} has none of its own. Give "
-            f"AutoSearch(metric=..., mode='min')"
+            f"warm_start needs one metric and its mode as text, and {name} has none of its own: "
+            f"AutoSearch(metric='loss', mode='min')"
         )
     return _kept(grid, name, metric, mode)
 
@@ -119,17 +120,24 @@ def _kept(grid: Any, name: str, metric: str, mode: str) -> EarlierRun:
             f"warm_start: {name} has mode={grid.analysis.default_mode!r} for {metric!r}, and "
             f"this search has mode={mode!r}"
         )
-    trials: list[tuple[float, dict[str, Any]]] = []
+    # Fresh runs are known by what they confirm: the means of several, which come first.
+    fresh = {trial.trial_id for trial in grid.analysis.trials if trial.confirms}
+    is_own = metric == grid.analysis.default_metric
+    means = {one.trial_id: one.mean for one in grid.confirmed if is_own and one.mean is not None}
+    trials: list[tuple[bool, float, dict[str, Any]]] = []
     for result in grid:
-        value = unwrap_scalar(lookup(result.metrics or {}, metric))
-        if result.error is None and is_number(value) and math.isfinite(value):
-            trials.append((float(value), _plain(result.config or {})))
+        trial_id = (result.metrics or {}).get("trial_id")
+        value = unwrap_scalar(means.get(trial_id, lookup(result.metrics or {}, metric)))
+        is_known = result.error is None and is_number(value) and math.isfinite(value)
+        if is_known and trial_id not in fresh:
+            rank = -float(value) if mode == "max" else float(value)
+            trials.append((trial_id not in means, rank, _plain(result.config or {})))
     rows = [result.metrics for result in grid if result.metrics]
     if rows and all(lookup(row, metric) is None for row in rows):
         near = near_text([metric], rows[0])
         raise InvalidConfig(f"warm_start: no trial of {name} has reported {metric!r}.{near}")
-    trials.sort(key=lambda trial: trial[0], reverse=mode == "max")
-    kept = [config for _, config in trials[:_MOST_KEPT]]
+    trials.sort(key=itemgetter(0, 1))
+    kept = [config for *_, config in trials[:_MOST_KEPT]]
     return EarlierRun(name=name, metric=metric, mode=mode, configs=kept)
 
 
