@@ -318,7 +318,9 @@ class AutoStudy(Study):
         self._known: set[tuple[Any, ...]] = set()
         size = sum(map(len, self._axes.columns))
         axes = [*self._axes.columns, (size,)]
-        self._kernels = [prior.kernel(axes) for prior in (SMOOTH, NOISY)]
+        # Categories without an order have no nearness: what is rugged would look like noise.
+        priors = (SMOOTH,) if self._axes.sizes.all() else (SMOOTH, NOISY)
+        self._kernels = [prior.kernel(axes) for prior in priors]
         self._kernel = self._kernels[0]
         self._results = 0
         self._fitted = 0  # the number of results that the kernel has seen
