@@ -408,6 +408,9 @@ def _fresh_run(state: State) -> TrialSpec | None:
     """The next fresh run, if it can start now."""
     if state.asking_config or state.finished or fits_no_trial(state) or not _has_room(state):
         return None
+    # A restore may run trials of the search again: which are the best is known when they end.
+    if any(not one.status.is_final and not one.spec.confirms for one in state.trials.values()):
+        return None
     return next(fresh_runs(state.spec, state.trials), None)
 
 
