@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from holdfast.trial.trial import Trial, TrialSpec
 from holdfast.trial.values import LOOP_CONFIG, changed_tag
 
 CANDIDATES: Final = 3
-"""How many configs are confirmed: with fewer, one lucky trial may keep out the best config."""
+"""The number of configs that run again: with fewer, one lucky trial may keep out the best."""
 SEEDS: Final = ("seed", "random_state", "random_seed")
 """The names of whole numbers in a config that a fresh run replaces: it would repeat its trial."""
 _MOST_SEED = 2**31
@@ -33,9 +33,9 @@ def fresh_runs(spec: ExperimentSpec, trials: Trials) -> Iterator[TrialSpec]:
     if not spec.confirm:
         return
     made = Counter(trial.spec.confirms for trial in trials.values() if trial.spec.confirms)
-    chosen, until = _candidates(spec, trials), 0
+    searched = [trial for trial in trials.values() if is_of_search(trial, spec.metric)]
+    chosen, until = _candidates(spec, searched), 0
     if spec.scheduler:  # it may be what ends trials, and it sees no fresh run
-        searched = (trial for trial in trials.values() if is_of_search(trial, spec.metric))
         until = max((trial.iteration for trial in searched), default=0)
     for number in range(spec.confirm):
         for trial in chosen:
@@ -43,12 +43,11 @@ def fresh_runs(spec: ExperimentSpec, trials: Trials) -> Iterator[TrialSpec]:
                 yield _again(trial, number, spec.seed, until)
 
 
-def _candidates(spec: ExperimentSpec, trials: Trials) -> list[Trial]:
+def _candidates(spec: ExperimentSpec, searched: Sequence[Trial]) -> list[Trial]:
     """The best trials of different configs, the best first. None if one of them has changed its
     config while it trained: it is no run of one config."""
-    several = [trial for trial in trials.values() if is_of_search(trial, spec.metric)]
     chosen: list[Trial] = []
-    for trial in sorted(several, key=lambda one: rank(one, spec.metric, spec.mode), reverse=True):
+    for trial in sorted(searched, key=lambda one: rank(one, spec.metric, spec.mode), reverse=True):
         if all(_of_any_seed(trial.config) != _of_any_seed(one.config) for one in chosen):
             chosen.append(trial)
         if len(chosen) == CANDIDATES:
@@ -57,7 +56,7 @@ def _candidates(spec: ExperimentSpec, trials: Trials) -> list[Trial]:
 
 
 def _of_any_seed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What the configs have in common that a fresh run takes for one."""
+    """The config without its seed: configs that differ only there run again as one."""
     return {key: value for key, value in _seeded(config, 0).items() if key != TRIAL_INDEX}
 
 

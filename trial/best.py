@@ -105,7 +105,7 @@ def winner(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Con
 def confirmed(trials: Iterable[Trial], metric: str | None, mode: str | None) -> list[Confirmed]:
     """The configs that fresh runs confirm, the best mean first; those with too few runs last.
 
-    None as long as the best trial of the search is none of them: it has ended since then.
+    Empty while they do not have the best trial of the search, which has ended since then.
     """
     several = list(trials)
     fresh = [trial for trial in several if trial.spec.confirms]

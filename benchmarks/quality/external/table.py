@@ -73,16 +73,17 @@ def _row(
     known = [one for one in over_random if one is not None]
     if not known:
         return None
-    cells = [_cell(one, is_random=name == RANDOM) for one in over_random]
+    cells = [cell(one, is_base=name == RANDOM) for one in over_random]
     verdicts = [_verdict(budgets, shares(other)) if name != other else "" for other in REFERENCES]
     fewest = min(known, key=lambda one: (one.tasks, one.seeds))
     return [name, f"{fewest.tasks}, {fewest.seeds}", *cells, *verdicts]
 
 
-def _cell(one: Share | None, *, is_random: bool) -> str:
+def cell(one: Share | None, *, is_base: bool) -> str:
+    """A share with its interval; the regret of those of whose regret the others are a share."""
     if one is None:
         return ""
-    if is_random:
+    if is_base:
         return f"regret {one.regret:.3f}"
     return f"{one.share:.2f} ({one.low:.2f} to {one.high:.2f})"
 

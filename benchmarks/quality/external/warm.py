@@ -1,8 +1,8 @@
 """`python -m benchmarks.quality.external.warm`: what earlier runs are worth to `AutoSearch`.
 
-A data set is left out, and `warm_start` gets runs on FROM others, drawn anew for each seed, of
-TRAININGS each: random search's and `AutoSearch`'s in turn. The same runs mislead when their worst
-configurations are taken for the best ones, or some drawn by lot.
+It searches on each data set with earlier runs on FROM others, which each seed draws anew. Random
+search and `AutoSearch` made them in turn, with TRAININGS each. Runs that mislead are the same,
+with their worst configurations in place of the best ones, or with some drawn by lot.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 from benchmarks.quality.external import MOST, development, field_of, regrets
 from benchmarks.quality.external.runs import FOLDER, Runs, read, write
-from benchmarks.quality.external.shares import Share, share_of
+from benchmarks.quality.external.shares import share_of
+from benchmarks.quality.external.table import cell
 from benchmarks.quality.ours import METRIC, Drawn, Ours, Training, run
 from benchmarks.quality.tables import markdown, replace_part
 from benchmarks.tasks.catalogue import task as task_of
@@ -77,16 +78,8 @@ def told(found: dict[str, Runs], names: Sequence[str]) -> str:
     rows = []
     for arm, runs in found.items():
         shares = [share_of(runs, found[COLD], names, WORKERS, at) for at in AT]
-        rows.append([arm, *(_cell(one, is_cold=arm == COLD) for one in shares)])
+        rows.append([arm, *(cell(one, is_base=arm == COLD) for one in shares)])
     return markdown(["`warm_start`", *(f"{at:g}" for at in AT)], rows)
-
-
-def _cell(one: Share | None, *, is_cold: bool) -> str:
-    if one is None:
-        return ""
-    if is_cold:
-        return f"regret {one.regret:.3f}"
-    return f"{one.share:.2f} ({one.low:.2f} to {one.high:.2f})"
 
 
 def _file(arm: str) -> str:

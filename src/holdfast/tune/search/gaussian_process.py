@@ -26,9 +26,9 @@ _SCALE_BOUNDS, _NOISE_BOUNDS = (math.log(0.03), math.log(50.0)), (math.log(1e-6)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """Which kernels are likely before there are values: the mean and the standard deviation of the
-    logarithms of a length scale and of the noise. `rarity` is the negative logarithm of how likely
-    the prior itself is, compared with another one."""
+    """The kernels that are likely before there are values, by the mean and the standard deviation
+    of the logarithms of a length scale and of the noise. `rarity` is the negative logarithm of how
+    likely the prior itself is, compared with another one."""
 
     scale: float
     scale_sd: float

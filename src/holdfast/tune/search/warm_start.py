@@ -1,4 +1,4 @@
-"""What a search takes from earlier runs: their best configs are its first ones."""
+"""Warm starts: a search begins with the best configs of earlier runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_KEPT: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRun:
-    """What a search keeps of an earlier run: the configs of its best trials by `metric` and
+    """The part of an earlier run that a search keeps: its best trials' configs by `metric` and
     `mode`, the best first."""
 
     name: str
