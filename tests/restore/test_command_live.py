@@ -105,8 +105,12 @@ def test_a_live_run_is_watched_until_it_ends_and_cannot_be_removed(
 def following(
     bench: Bench, place: str | Path, *words: str, interval_s: float = 0.05
 ) -> UserScript:
-    """`holdfast logs --follow` of trial 0, which begins with two lines of its first attempt."""
-    text = "from holdfast.cli import main\nimport sys\nsys.exit(main())\n"
+    """`holdfast logs --follow` of trial 0, which begins with two lines of its first attempt.
+
+    An interrupt between an open and its `with` leaves the file to its finalizer, which warns.
+    """
+    text = "import sys, warnings\nfrom holdfast.cli import main\n"
+    text += "warnings.simplefilter('ignore', ResourceWarning)\nsys.exit(main())\n"
     asked = ("logs", str(place), "0", "--follow", "--interval", str(interval_s), *words)
     reader = bench.run(bench.write(text, "cli.py"), *asked)
     reader.said("epoch 2 of attempt 1", stream="stdout")

@@ -28,6 +28,8 @@ class Deserting(Obeying):
                 return ["born", WAYS[way]()]
             case ["tidying", str(path)]:
                 return ["born", _tidying(path)]
+            case ["staying", str(path)]:
+                return ["born", _staying(path)]
             case _:
                 return super().obey(message, channel)
 
@@ -87,6 +89,12 @@ def _stubborn() -> int:
 
 def _tidying(path: str) -> int:
     tidy = f"def tidy(): pathlib.Path({path!r}).write_text('tidied'); sys.exit()"
+    return _program(f"{tidy}\n{TIDY}\n{WAITS}")
+
+
+def _staying(path: str) -> int:
+    """It writes into a FIFO when it is asked to end, and stays."""
+    tidy = f"def tidy(): pathlib.Path({path!r}).write_text('asked')"
     return _program(f"{tidy}\n{TIDY}\n{WAITS}")
 
 

@@ -1,5 +1,6 @@
 """Processes that leave their worker's process group end with it all the same."""
 
+import asyncio
 import math
 import os
 import signal
@@ -11,12 +12,13 @@ from typing import Any
 
 import psutil
 import pytest
+from anyio import to_thread
 
 from holdfast.runtime import local_launcher as launcher_module
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.orphans import Departures, Ended, Orphans, children
 from holdfast.runtime.warm.client import LocalWorker
-from tests.rig.workers.processes import Heard, Lifeline, wait_for_end
+from tests.rig.workers.processes import PATIENCE_S, Heard, Lifeline, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -97,15 +99,17 @@ async def test_one_that_does_not_listen_is_killed(launcher: LocalLauncher) -> No
 
 
 async def test_one_that_does_not_listen_keeps_no_other_worker_waiting(
-    launcher: LocalLauncher,
+    launcher: LocalLauncher, tmp_path: Path
 ) -> None:
     await launcher.open(f"{MODULE}:PATIENT", b"")
     worker, heard = start(launcher, "first")
-    orphan = await bear(worker, heard, "popen", "stubborn")
-    worker.send(["tell"])
-    pid = (await heard.message())[-1]["pid"]
+    os.mkfifo(told := tmp_path / "told")
+    orphan = await bear(worker, heard, "staying", str(told))
     worker.send(["return"])
-    wait_for_end(pid)
+    # Workers that are reaped together wait for each other's orphans. The first one was reaped
+    # before its orphan was asked to end.
+    async with asyncio.timeout(PATIENCE_S):
+        assert await to_thread.run_sync(told.read_text, abandon_on_cancel=True) == "asked"
     other, heard_other = start(launcher, "second")
     other.send(["return"])
     await heard_other.exit()
