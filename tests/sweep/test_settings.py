@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.experiment.folder.settings import Settings
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.sweep.reading import read
+from holdfast.sweep.running import open_sweep
 from holdfast.sweep.settings import Sweep, sweep_of
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import InvalidConfig
@@ -138,6 +140,20 @@ def test_a_grid_runs_once_and_a_budget_bounds_the_rest() -> None:
     assert sweep(grid).tune.num_samples == 1
     assert sweep(f"{grid}num_samples: 2\n").tune.num_samples == 2
     assert sweep(f"{BASE}time_budget_s: 60\n").tune.num_samples == -1
+    assert sweep(f"{BASE}budget: 2h\n").tune.num_samples == -1
+
+
+def test_auto_has_a_number_of_trials_of_its_own_and_its_best_run_again(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    text = f"{BASE}metric: {{name: loss, goal: minimize}}\nsearch: auto\nconfirm: 3\n"
+    file.write_text(text)
+    opened = open_sweep(file, Settings.read({}), sets=[], given={})
+    assert (opened.num_samples, opened.trials) == (30, 30)
+    assert opened.sweep.tune.confirm == 3
+    file.write_text(f"{text}budget: 1h 30m\n")
+    opened = open_sweep(file, Settings.read({}), sets=[], given={})
+    assert (opened.num_samples, opened.trials) == (-1, None)
+    assert opened.sweep.tune.budget_seconds == 5400
 
 
 def test_a_command_without_placeholders_is_noticed() -> None:
@@ -214,6 +230,9 @@ def test_a_command_without_placeholders_is_noticed() -> None:
         ("run_cap: 3\nenv: {A: true}", r":5: env\.A: must be text, not true. Put it in quotes"),
         ("run_cap: 3\nmetrics: {loss: 'x'}", "exactly one group"),
         ("run_cap: 3\ntime_budget_s: -1", r":5: time_budget_s: time_budget_s must be above 0"),
+        ("run_cap: 3\nbudget: soon", r":5: budget: budget must be a time such as .2h."),
+        ("run_cap: 3\nbudget: 1h\ntime_budget_s: 9", "leave one of them out"),
+        ("run_cap: 3\nconfirm: 1", r":5: confirm: confirm must be 0 or at least 2"),
         ("run_cap: 3\ncwd: nowhere", "is not a folder"),
         ("run_cap: 3\nprogram: gone.py", "'gone.py' is not a file in /code"),
     ],

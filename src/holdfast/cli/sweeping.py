@@ -83,7 +83,7 @@ def _ended(opened: OpenedSweep, settings: Settings) -> ExperimentView | None:
     except ExperimentNotFound:
         return None
     condition = found.condition(time.time())
-    if found.machine.spec.num_samples != opened.sweep.tune.num_samples:
+    if found.machine.spec.num_samples != opened.num_samples:
         return None
     if condition is Condition.ERRORED and found.layout is not None:
         file = TunerFile(found.layout.tuner, trusted=False)
@@ -140,7 +140,7 @@ def _show(opened: OpenedSweep, given: argparse.Namespace) -> int:
         "path": quoted(opened.path),
         "command": list(trainable.words),
         "examples": examples,
-        "num_samples": tune.num_samples,
+        "num_samples": opened.num_samples,
         "trials": opened.trials,
         "search": search,
         "scheduler": scheduler,

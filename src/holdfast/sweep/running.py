@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import address_of
+from holdfast.experiment.start.short_names import with_algorithms
 from holdfast.experiment.worker.command.trainable import python_of
 from holdfast.experiment.worker.command.words import Facts, words_of
 from holdfast.sweep.reading import Node, read_file, setting, with_setting
@@ -52,12 +53,17 @@ class OpenedSweep:
         return tuner.fit(resume=resume, extend=extend)
 
     @property
+    def num_samples(self) -> int:
+        """That of the file, or the number that its search plans."""
+        tune, _ = with_algorithms(self.sweep.tune, self.sweep.space)
+        return tune.num_samples
+
+    @property
     def trials(self) -> int | None:
         """The number of trials, None without a limit."""
-        tune = self.sweep.tune
-        if tune.search_alg is None:
-            return Space(self.sweep.space).total(tune.num_samples)
-        return None if tune.num_samples < 0 else tune.num_samples
+        if self.sweep.tune.search_alg is None:
+            return Space(self.sweep.space).total(self.num_samples)
+        return None if self.num_samples < 0 else self.num_samples
 
     def examples(self, count: int) -> list[str]:
         """The commands of some random configs, as in a shell."""

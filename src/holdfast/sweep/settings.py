@@ -194,15 +194,16 @@ _IGNORED = ("project", "entity")
 KNOWN = (
     *("name", "description", "command", "program", "cwd", "env", "parameters", "metric"),
     *("method", "search", "scheduler", "early_terminate", "num_samples", "run_cap"),
-    *("max_concurrent", "resources", "stop", "time_budget_s", "failure", "checkpoint"),
-    *("metrics", "strict", "grace_s", "storage_path", "cluster", "verbose", *_IGNORED),
+    *("max_concurrent", "resources", "stop", "budget", "time_budget_s", "confirm"),
+    *("failure", "checkpoint", "metrics", "strict", "grace_s", "storage_path"),
+    *("cluster", "verbose", *_IGNORED),
 )
 # Of W&B, and without a counterpart.
 _INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(("job", "image_uri"), "Say with command what a trial runs"),
     "launch": "Say with cluster where trials run",
     "controller": "Remove it: the command that runs the sweep is its controller",
-    "target": "Use stop for a trial, num_samples or time_budget_s for the sweep",
+    "target": "Use stop for a trial, num_samples or budget for the sweep",
     "strict": "Remove it: eta says how many trials go on",
 }
 _METHODS = ("random", "grid", "bayes")
@@ -235,7 +236,7 @@ def sweep_of(file: Node, here: Path) -> Sweep:
         file.fail("parameters is missing: the values that the trials differ in")
     space = space_of(table["parameters"], is_grid=is_grid)
     trainable = _trainable(file, table, here)
-    tune = _tune(file, table, is_grid=is_grid)
+    tune = _tune(file, table, space, is_grid=is_grid)
     with table.get("search", table.get("method", file)).blamed():
         if isinstance(search := _search(table), Searcher):  # not the one that will run
             introduce(search, tune.metric, tune.mode, space)
@@ -368,12 +369,20 @@ def _without_grids(space: Mapping[str, Any]) -> dict[str, Any]:
 # -- the search -----------------------------------------------------------------------------------
 
 
-def _tune(file: Node, table: Mapping[str, Node], *, is_grid: bool) -> TuneConfig:
+def _tune(
+    file: Node, table: Mapping[str, Node], space: Mapping[str, Any], *, is_grid: bool
+) -> TuneConfig:
     metric, mode = _goal(table)
-    budget = _field(table, "time_budget_s", Node.number, TuneConfig)
-    samples = _samples(file, table, is_grid=is_grid, is_bounded=budget is not None)
-    concurrent = _field(table, "max_concurrent", Node.whole, TuneConfig, "max_concurrent_trials")
+    budget = _field(table, "budget", _time, TuneConfig)
+    limit_s = _field(table, "time_budget_s", Node.number, TuneConfig)
     search, scheduler = _search(table), _scheduler(table)
+    with table.get("search", file).blamed():
+        is_planned = isinstance(search, Searcher) and search.plan(space) is not None
+    usual = None if budget is None and limit_s is None else -1
+    if is_grid or is_planned:
+        usual = TuneConfig().num_samples
+    samples = _samples(file, table, usual, is_grid=is_grid)
+    concurrent = _field(table, "max_concurrent", Node.whole, TuneConfig, "max_concurrent_trials")
     if (search or scheduler) and metric is None:
         file.fail("metric is missing: a search or a scheduler needs {name: ..., goal: minimize}")
     with file.blamed():
@@ -384,8 +393,14 @@ def _tune(file: Node, table: Mapping[str, Node], *, is_grid: bool) -> TuneConfig
             search_alg=search,
             scheduler=scheduler,
             max_concurrent_trials=concurrent,
-            time_budget_s=budget,
+            time_budget_s=limit_s,
+            budget=budget,
+            confirm=_field(table, "confirm", Node.whole, TuneConfig) or 0,
         )
+
+
+def _time(node: Node) -> float | str:
+    return node.text() if isinstance(node.value, str) else node.number()
 
 
 def _goal(table: Mapping[str, Node]) -> tuple[str | None, Any]:
@@ -400,7 +415,8 @@ def _goal(table: Mapping[str, Node]) -> tuple[str | None, Any]:
     return goal["name"].text(), _MODES[said.choice(*_MODES)]
 
 
-def _samples(file: Node, table: Mapping[str, Node], *, is_grid: bool, is_bounded: bool) -> int:
+def _samples(file: Node, table: Mapping[str, Node], usual: int | None, *, is_grid: bool) -> int:
+    """That of the file, or the `usual` one. Raises InvalidConfig if there is none."""
     given = [table[name] for name in ("num_samples", "run_cap") if name in table]
     if len(given) == 2:
         given[1].fail("num_samples says the same: remove one of them")
@@ -409,11 +425,9 @@ def _samples(file: Node, table: Mapping[str, Node], *, is_grid: bool, is_bounded
     if given:
         with given[0].blamed():
             return TuneConfig(num_samples=given[0].whole()).num_samples
-    if is_grid:
-        return 1
-    if not is_bounded:
+    if usual is None:
         file.fail("num_samples (or run_cap) is missing: how many trials to run")
-    return -1
+    return usual
 
 
 def _search(table: Mapping[str, Node]) -> Any:
