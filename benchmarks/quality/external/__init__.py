@@ -18,6 +18,7 @@ from benchmarks.quality.ours import Ours, run
 from benchmarks.tasks.catalogue import task as task_of
 from benchmarks.tasks.course import Points, value_at
 from benchmarks.tasks.domains import conditional
+from benchmarks.tasks.published import NAMES
 from benchmarks.tasks.surrogates import data_sets, facts
 from benchmarks.tasks.synthetic import SYNTHETIC
 from benchmarks.tasks.task import Field, Task
@@ -27,7 +28,7 @@ BUDGETS = (12.5, 25.0, 50.0, 100.0)
 """Trainings in all, by all workers together."""
 MOST: Mapping[str, float] = {
     "lcbench": 100, "curves": 50, "xgboost": 100,
-    "noisy": 100, "deceptive": 100, "categories": 100,
+    "noisy": 100, "deceptive": 100, "categories": 100, "tables": 100, "bbob": 100,
 }  # fmt: skip
 """The families, and the greatest budget of each."""
 DEVELOPMENT = 12
@@ -35,12 +36,14 @@ END = 20
 
 
 def development(family: str) -> list[str]:
-    """The tasks that are looked at while algorithms are made."""
-    return _kept(family)[:DEVELOPMENT]
+    """The tasks that are looked at while algorithms are made. None of `published.NAMES`."""
+    return [] if family in NAMES else _kept(family)[:DEVELOPMENT]
 
 
 def held_out(family: str) -> list[str]:
     """The tasks that are looked at once, at the end."""
+    if family in NAMES:
+        return [f"{family}/{name}" for name in NAMES[family]]
     return _kept(family)[DEVELOPMENT : DEVELOPMENT + END]
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.quality.external import BUDGETS, DEVELOPMENT, END, MOST, development, held_out
+from benchmarks.quality.external import BUDGETS, MOST, development, held_out
 from benchmarks.quality.external.contestants import CONTESTANTS, RANDOM
 from benchmarks.quality.external.runs import FOLDER, Asked, read, run_all, tasks_of
 from benchmarks.quality.external.table import told
@@ -43,8 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"none to print what is stored; {', '.join(CONTESTANTS)}")  # fmt: skip
     add("--families", nargs="+", choices=MOST, default=list(MOST), metavar="FAMILY",
         help=", ".join(MOST))  # fmt: skip
-    add("--tasks", type=int, default=max(DEVELOPMENT, END), metavar="N",
-        help="the first N of each family")  # fmt: skip
+    add("--tasks", type=int, metavar="N", help="the first N of each family; by default all")
     add("--seeds", type=int, default=10, metavar="N")
     add("--workers", type=int, nargs="+", default=[8], metavar="N")
     add("--budget", type=float, choices=BUDGETS, default=BUDGETS[-1], metavar="TRAININGS")

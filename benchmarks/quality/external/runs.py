@@ -167,6 +167,8 @@ def _note(found: Runs, one: Wanted, answer: Mapping[str, Any]) -> None:
     kept.update(zip(one.budgets, values, strict=True))
 
 
-def tasks_of(names: Iterable[str], *, count: int, of: Callable[[str], list[str]]) -> list[str]:
-    """The first `count` tasks of each family."""
+def tasks_of(
+    names: Iterable[str], *, count: int | None, of: Callable[[str], list[str]]
+) -> list[str]:
+    """The first `count` tasks of each family; all without it."""
     return [task for family in names for task in of(family)[:count]]

@@ -17,6 +17,8 @@ _ABOUT: Mapping[str, str] = {
     "noisy": "Noisy functions",
     "deceptive": "Deceptive functions",
     "categories": "Pure categories",
+    "tables": "HPOBench, HPOLib and NAS-Bench-201, tables of real trainings",
+    "bbob": "BBOB, 24 functions of 5 numbers",
 }
 _WORKERS = (8, 1, 64)
 _SETS: Sequence[tuple[str, Callable[[str], list[str]]]] = [
