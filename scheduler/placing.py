@@ -377,15 +377,20 @@ def fits_no_trial(state: State) -> bool:
         if trial.status is Status.TERMINATED
     ]
     longest = max((one.iteration for one in newest if not _is_early(one)), default=0)
-    took_s = [
-        one.time_total_s * longest / one.iteration
-        if _is_early(one) and one.iteration
-        else sum(
-            (past.ended_at - past.began_at for past in one.attempts), one.ended_at - one.began_at
-        )
-        for one in newest
-    ]
-    return state.active_s + rounds * _MARGIN * max(took_s, default=0.0) > budget_s
+    took_s = max((_whole_s(one, longest) for one in newest), default=0.0)
+    return state.active_s + rounds * _MARGIN * took_s > budget_s
+
+
+def _whole_s(trial: Trial, iterations: int) -> float:
+    """The seconds that the trial took or, if it was stopped early, would have taken for so many
+    iterations. Its first report may have waited for imports and data, so the last one counts if
+    it came sooner than usual."""
+    past_s = sum(past.ended_at - past.began_at for past in trial.attempts)
+    took_s = past_s + trial.ended_at - trial.began_at
+    if not _is_early(trial) or not trial.iteration:
+        return took_s
+    pace_s = min(trial.time_this_iter_s, trial.time_total_s / trial.iteration)
+    return took_s + max(iterations - trial.iteration, 0) * pace_s
 
 
 def _is_over(state: State) -> bool:

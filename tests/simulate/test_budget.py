@@ -18,9 +18,22 @@ from holdfast.trial.trial import StopReason
 EPOCHS, HOUR_S = 9, 3600.0
 
 
-def within(
-    budget: Any, seconds: Callable[[Any], float] = lambda config: 20.0, **given: Any
-) -> Simulation:
+Seconds = Callable[[Any, int], float]
+
+
+def steady(config: Any, iteration: int) -> float:
+    return 20.0
+
+
+def by_config(config: Any, iteration: int) -> float:
+    return float(10 + 20 * config["x"])
+
+
+def after_imports(config: Any, iteration: int) -> float:
+    return 20.0 if iteration > 1 else 200.0
+
+
+def within(budget: Any, seconds: Seconds = steady, **given: Any) -> Simulation:
     return simulate(
         lambda config, iteration: {"loss": config["x"] + 1 / iteration},
         param_space={"x": tune.uniform(0, 1)},
@@ -33,15 +46,18 @@ def within(
     )
 
 
-@pytest.mark.parametrize("seconds", [lambda config: 20.0, lambda config: 10 + 20 * config["x"]])
+@pytest.mark.parametrize("seconds", [steady, by_config, after_imports])
 @pytest.mark.parametrize("scheduler", [None, "auto"])
 def test_all_trials_end_by_themselves_and_little_time_is_left(
-    seconds: Callable[[Any], float], scheduler: str | None
+    seconds: Seconds, scheduler: str | None
 ) -> None:
     found = within("1h", seconds, scheduler=scheduler)
     why = Counter(trial.stop_reason for trial in found.trials)
     assert set(why) <= {StopReason.FINISHED, StopReason.PRUNED}
-    longest_s = EPOCHS * max(seconds(trial.config) for trial in found.trials)
+    longest_s = max(
+        sum(seconds(trial.config, iteration) for iteration in range(1, EPOCHS + 1))
+        for trial in found.trials
+    )
     assert HOUR_S - 1.05 * longest_s < found.duration_s <= HOUR_S
     best = min(found.trials, key=lambda trial: trial.best or 9.0)
     assert best.iteration == EPOCHS
