@@ -14,6 +14,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from holdfast.forked import close_in_children
@@ -50,6 +51,7 @@ class _Frames:
         self._reads, self._writes = reads, writes
         self._loop = asyncio.get_running_loop()
         self._decoder = Decoder(largest)
+        self._read: Callable[[], bytes] = partial(os.read, reads, CHUNK_BYTES)
         self._on_message: OnMessage = _ignore
         self._on_closed: OnClosed = _ignore
         self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
@@ -89,42 +91,39 @@ class _Frames:
 
     def _write(self, data: bytes, fds: Sequence[int] = ()) -> None:
         """Write as much as the other end takes now, and the rest later."""
-        rest = memoryview(data)
+        sent = 0
         if not self._unsent:
-            rest, fds = self._write_some(rest, fds)
-            if not rest:
+            sent = self._write_some(data, fds)
+            if sent == len(data):
                 return
             self._loop.add_writer(self._writes, self._on_writable)
-        self._unsent.append((rest, [os.dup(fd) for fd in fds]))
-        self._unsent_bytes += len(rest)
+        self._unsent.append((memoryview(data)[sent:], [] if sent else [os.dup(fd) for fd in fds]))
+        self._unsent_bytes += len(data) - sent
         if self._unsent_bytes > MOST_UNSENT:
             self.fail(f"it did not read {MOST_UNSENT >> 30} GiB that were sent to it")
 
-    def _write_some(
-        self, data: memoryview, fds: Sequence[int]
-    ) -> tuple[memoryview, Sequence[int]]:
-        """Returns what is left to send."""
+    def _write_some(self, data: bytes | memoryview, fds: Sequence[int]) -> int:
+        """Returns how much was sent: the descriptors go with the first byte."""
         try:
-            sent = self._send_fds(data, fds) if fds else os.write(self._writes, data)
-            return data[sent:], ()
+            return self._send_fds(data, fds) if fds else os.write(self._writes, data)
         except BlockingIOError:
-            return data, fds
+            return 0
         except OSError:
             # The reading side sees the end of the connection and reports it.
-            return data[:0], ()
+            return len(data)
 
-    def _send_fds(self, data: memoryview, fds: Sequence[int]) -> int:
+    def _send_fds(self, data: bytes | memoryview, fds: Sequence[int]) -> int:
         raise NotImplementedError  # only a socket on this machine takes descriptors
 
     def _on_writable(self) -> None:
         while self._unsent:
             queued, held = self._unsent.popleft()
-            data, fds = self._write_some(queued, held)
-            self._unsent_bytes -= len(queued) - len(data)
-            if not fds:
+            sent = self._write_some(queued, held)
+            self._unsent_bytes -= sent
+            if sent:
                 _close_all(held)
-            if data:
-                self._unsent.appendleft((data, fds))
+            if sent < len(queued):
+                self._unsent.appendleft((queued[sent:], () if sent else held))
                 return
         self._loop.remove_writer(self._writes)
 
@@ -144,14 +143,11 @@ class _Frames:
             # Raised by the decoder, or by a receiver for a message that is not valid.
             self.fail(str(error))
 
-    def _read(self) -> bytes:
-        return os.read(self._reads, CHUNK_BYTES)
-
     def _handle(self, data: bytes) -> None:
         for message in self._decoder.feed(data):
             if self.is_open:
                 self._on_message(message)
-        if self._decoder.is_within:
+        if self._decoder.part:
             self._on_part()
 
     def _on_part(self) -> None:
@@ -184,7 +180,8 @@ class Connection(_Frames):
         self._pause_timer: asyncio.TimerHandle | None = None
         self._received = 0
         self.peer_pid = 0
-        self._is_asking = _ask_who_sends(sock)
+        if _ask_who_sends(sock):
+            self._read = self._read_with_sender
         self._loop.add_reader(self._reads, self._on_readable)
         close_in_children(self)
 
@@ -215,18 +212,16 @@ class Connection(_Frames):
         super()._close()
         self._socket.detach()
 
-    def _send_fds(self, data: memoryview, fds: Sequence[int]) -> int:
+    def _send_fds(self, data: bytes | memoryview, fds: Sequence[int]) -> int:
         return socket.send_fds(self._socket, [data], list(fds))
 
-    def _read(self) -> bytes:
-        if not self._is_asking:
-            return os.read(self._reads, CHUNK_BYTES)
+    def _read_with_sender(self) -> bytes:
         data, ancillary, _, _ = self._socket.recvmsg(CHUNK_BYTES, socket.CMSG_SPACE(_CRED.size))
         for level, kind, raw in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(raw) >= 12:
                 self.peer_pid = _CRED.unpack_from(raw)[0]
         # Once is enough. Messages that were already sent with credentials can be read without.
-        self._is_asking = False
+        self._read = partial(os.read, self._reads, CHUNK_BYTES)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         return data
 
@@ -244,7 +239,7 @@ class Connection(_Frames):
         self._pause_timer = None
         was_late = is_late(due, self._loop.time())
         self.drain()
-        if not (self.is_open and self._decoder.is_within) or self._pause_timer is not None:
+        if not (self.is_open and self._decoder.part) or self._pause_timer is not None:
             return
         if was_late or self._received != received:
             self._await_more()

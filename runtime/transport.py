@@ -96,7 +96,7 @@ class Channel:
                 left_s = max(0.0, deadline - time.monotonic())
                 if not readable(self._fd, left_s):
                     raise TimeoutError(f"no message within {timeout_s} s")
-            elif self._pause_s is not None and self._decoder.is_within:
+            elif self._decoder.part and self._pause_s is not None:
                 self._await_more(self._pause_s)
             try:
                 data = os.read(self._fd, CHUNK_BYTES)

@@ -49,33 +49,29 @@ def checked(kind: type[T], row: Any) -> T:
 
 
 class Decoder:
-    """Collects bytes and returns complete messages."""
+    """Collects bytes and returns complete messages. `part` is a frame that has begun and is not
+    complete."""
 
     def __init__(self, largest: int = LARGEST_FRAME) -> None:
         self.largest = largest
-        self._buffer = bytearray()
-
-    @property
-    def is_within(self) -> bool:
-        """True if a frame has begun and is not complete."""
-        return bool(self._buffer)
+        self.part = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages that `data` completes, in order.
 
         Raises WireError for a frame that is too long or is not a MessagePack list.
         """
-        if not self._buffer and len(data) >= 4:
+        if not self.part and len(data) >= 4:
             # Usually exactly one frame arrives, which needs no copy.
             (length,) = _LENGTH.unpack_from(data)
             if len(data) == length + 4 and length <= self.largest:
                 return [self._decode(data[4:])]
-        self._buffer += data
+        self.part += data
         return self._drain()
 
     def _drain(self) -> list[Message]:
         messages: list[Message] = []
-        buffer, start = self._buffer, 0
+        buffer, start = self.part, 0
         while len(buffer) - start >= 4:
             (length,) = _LENGTH.unpack_from(buffer, start)
             if length > self.largest:
