@@ -281,13 +281,14 @@ class Journal:
         join_stretches(directory)
         self._unsynced = False
         self._sealed: deque[tuple[int, int]] = deque()
-        self._unforced: deque[tuple[Position, bytes]] = deque()
+        # The records in memory, and the end of them that grows until the next fsync or segment.
+        self._unforced: deque[tuple[Position, bytearray]] = deque()
+        self._growing: bytearray | None = None
         self._unforced_bytes = 0
         # Records before this position are no longer in memory, even if they were not forced.
         self._forgotten = START
         self._renewed: Takeover | None = None
         self._number, self._fd, self._size = -1, -1, 0
-        self._position = START
         known = segments(directory)
         for number in known:
             if number < begins:
@@ -310,13 +311,10 @@ class Journal:
     @property
     def position(self) -> Position:
         """The position after the last record."""
-        known = self._position
-        if known.offset != self._size or known.segment != self._number:
-            self._position = known = Position(self._number, self._size)
-        return known
+        return Position(self._number, self._size)
 
-    def append(self, payloads: Iterable[bytes]) -> Position:
-        """Write all payloads to the kernel with one call; return the position after them.
+    def append(self, payloads: Iterable[bytes]) -> None:
+        """Write all payloads to the kernel with one call.
 
         Raises JournalFull if the disk accepts no more; then the journal has none of them.
         """
@@ -338,14 +336,17 @@ class Journal:
                 error.strerror or str(error),
                 _FREE_SPACE,
             ) from error
-        self._unforced.append((self.position, data))
+        if self._growing is None:
+            self._growing = bytearray()
+            self._unforced.append((self.position, self._growing))
+        self._growing += data
         self._unforced_bytes += len(data)
         self._size += len(data)
         self._unsynced = True
         if self._unforced_bytes > _LARGEST_UNFORCED:
             self._unforced.clear()
+            self._growing = None
             self._unforced_bytes, self._forgotten = 0, self.position
-        return self.position
 
     def unsynced(self) -> Unsynced:
         """The records to force to the disk. The writer calls this; any thread may then call
@@ -356,6 +357,7 @@ class Journal:
         sealed, self._sealed = self._sealed, deque()
         renewed, self._renewed = self._renewed, None
         is_changed, self._unsynced = self._unsynced, False
+        self._growing = None
         return Unsynced(
             position=self.position,
             current=self._fd,
@@ -399,6 +401,7 @@ class Journal:
         for _, old in replaced:
             os.close(old)
         self._unforced = deque(_moved(self._unforced, Position(number, renewed.base)))
+        self._growing = None
         self._renewed, self._unsynced = renewed, True
 
     def _pieces(self) -> list[RecordSpan]:
@@ -496,7 +499,7 @@ class Journal:
         self.abandon()
 
     def _open(self, number: int) -> None:
-        self._number = number
+        self._number, self._growing = number, None
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._fd = os.open(self.directory / segment_name(number), flags, 0o644)
         self._size = os.fstat(self._fd).st_size
@@ -508,8 +511,8 @@ class Journal:
 
 
 def _moved(
-    unforced: Iterable[tuple[Position, bytes]], start: Position
-) -> Iterator[tuple[Position, bytes]]:
+    unforced: Iterable[tuple[Position, bytearray]], start: Position
+) -> Iterator[tuple[Position, bytearray]]:
     """The same records with their new positions."""
     offset = start.offset
     for _, data in unforced:

@@ -133,11 +133,13 @@ class Keeping:
             if index:
                 self.orderer.order("discard", trial, [f"{trial}/checkpoint_{index - 1:06}"])
             if self._done % _PUBLISH_EVERY == 0:
-                end = self._journal.append([b"a record"])
+                self._journal.append([b"a record"])
+                end = self._journal.position
                 self.orderer.order("publish", end.segment, end.offset, 0)
 
     async def _publish(self) -> None:
-        end = self._journal.append([b"a record"])
+        self._journal.append([b"a record"])
+        end = self._journal.position
         answer = ("published", end.segment, end.offset)
         await self.orderer.ask(answer, "publish", end.segment, end.offset, 0)
 

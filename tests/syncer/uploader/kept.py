@@ -89,7 +89,8 @@ class Kept:
 
     def grow(self) -> Position:
         """Append a record; returns the position after it."""
-        return self.journal.append([b"a record"])
+        self.journal.append([b"a record"])
+        return self.journal.position
 
     def named(self) -> list[str]:
         """The segments that the head in storage names."""
