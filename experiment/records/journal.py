@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgpack
@@ -478,13 +479,11 @@ def _is_beginning(payload: bytes) -> bool | None:
         return None
 
 
-# Saved now, in case user code replaces `time.monotonic` later.
-_monotonic = time.monotonic
-
-
-def _elapsed() -> float:
-    """Seconds since any fixed start, independent of the clock; on Linux they include sleep."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else _monotonic()
+# Seconds since any fixed start, independent of the clock; on Linux they include sleep. Saved now,
+# in case user code replaces these functions later.
+_elapsed: Callable[[], float] = time.monotonic
+if sys.platform == "linux":
+    _elapsed = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
 class WallClock:
@@ -505,10 +504,11 @@ class WallClock:
         """Seconds since 1970, before the year 10000."""
         before, at = self._last
         elapsed, system_s = self._elapsed(), self._system_time()
-        now = before + (elapsed - at)
         # The comparison is false for NaN.
         if isinstance(system_s, (float, int)) and before <= system_s <= LATEST_S:
             now = float(system_s)
+        else:
+            now = before + (elapsed - at)
         self._last = (now, elapsed)
         return now
 

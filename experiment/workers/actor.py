@@ -26,7 +26,6 @@ from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import EndOrdered, Exited, Raised
-from holdfast.schema import decode_row
 from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
 from holdfast.trial.events import Measured, Returned, Unread
 from holdfast.trial.resources import Usage
@@ -81,7 +80,9 @@ class HangTimer:
 
 _SHOWN_PARTS = 5
 # Messages that arrive while user code runs: they do not show that it makes progress.
-_ASIDE = ("log", "address", "gather", "preempting", "imported", "machines", "reported")
+_ASIDE = frozenset(
+    {"log", "address", "gather", "preempting", "imported", "machines", "reported"}
+)
 # What only ranks send, for their group.
 _OF_RANKS = frozenset(
     {"address", "gather", "merged", "merge_failed", "preempting", "reported", "validated"}
@@ -222,7 +223,11 @@ class TrialActor:
         if message[0] not in _ASIDE:
             self._hang_timer.end()
         try:
-            self._host_message(message)
+            said = worker_messages.MESSAGES.find(message)
+            if said is None:
+                self._on_unusual(message)
+            else:  # nearly all, and patterns take longer
+                self._on_said(said)
         except Exception as error:
             # A worker's message is data from outside, and handling it may raise anything. Only
             # this worker is killed.
@@ -312,11 +317,7 @@ class TrialActor:
             memory = amount_of(self.assignment, "memory", is_rank=self._is_rank)
         return Grant(gpus=tuple(self.assignment.gpus), memory_bytes=int(memory))
 
-    def _host_message(self, message: Message) -> None:
-        kind = worker_messages.MESSAGES.find(message)
-        if kind is not None:  # nearly all, and the patterns take longer
-            self._on_said(decode_row(kind, message))
-            return
+    def _on_unusual(self, message: Message) -> None:
         match message:
             case ["imported", names, took_s]:
                 self._host.launcher.learn(*checked(names, took_s))

@@ -330,17 +330,18 @@ class Messages:
     def __init__(self, kinds: Mapping[str, type]) -> None:
         self._kinds = kinds
 
-    def find(self, message: Sequence[Any]) -> type | None:
-        """The class with the name that the message begins with; None if there is none."""
+    def find(self, message: list[Any]) -> Any:
+        """The message as an object of its class; None if none has the name that it begins with.
+        Raises UnreadableRecord."""
         name = message[0] if message else None
-        return self._kinds.get(name) if type(name) is str else None
+        kind = self._kinds.get(name) if type(name) is str else None
+        return None if kind is None else decode_row(kind, message)
 
     def read(self, message: list[Any]) -> Any:
         """The message as an object of its class. Raises UnreadableRecord."""
-        kind = self.find(message)
-        if kind is None:
+        if (found := self.find(message)) is None:
             raise UnreadableRecord(f"unknown message {shown(message[0] if message else message)}")
-        return decode_row(kind, message)
+        return found
 
 
 def _of_class(kind: type) -> Decode:
