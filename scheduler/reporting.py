@@ -188,7 +188,7 @@ def _judge(
     effects: list[Effect] = []
     if not trial.status.has_worker:
         return effects
-    if why := _stop_of(state, row, stops=stops) or _stop_of_fresh_run(trial):
+    if why := _stop_of(state, trial, row, stops=stops):
         effects += stop(state, trial_id, why, is_reporting=True)
     elif trial.status is Status.RUNNING:
         if state.has_policy:
@@ -204,20 +204,20 @@ def _judge(
     return effects
 
 
-def _stop_of(state: State, row: dict[str, Any], *, stops: bool) -> Stop | None:
-    """Why the user's bounds, or the stopper (`stops`), end the trial; None if they do not."""
+def _stop_of(state: State, trial: Trial, row: dict[str, Any], *, stops: bool) -> Stop | None:
+    """Why the user's bounds, or the stopper (`stops`), end the trial, or the length of a fresh
+    run; None if nothing does."""
     bounds = state.spec.stop
     if bounds and (key := reaches(row, bounds)):
         return Stop(reason=StopReason.FINISHED, why=f"{key} reached {bounds[key]}")
     if row.get("done") is True:
         return Stop(reason=StopReason.FINISHED, why="it reported done")
-    return Stop(reason=StopReason.STOPPER) if stops else None
-
-
-def _stop_of_fresh_run(trial: Trial) -> Stop | None:
-    if not 0 < trial.spec.trains_until <= trial.iteration:
-        return None
-    return Stop(reason=StopReason.FINISHED, why="it trained as long as the longest in the search")
+    if stops:
+        return Stop(reason=StopReason.STOPPER)
+    if 0 < trial.spec.trains_until <= trial.iteration:
+        why = "it trained as long as the longest in the search"
+        return Stop(reason=StopReason.FINISHED, why=why)
+    return None
 
 
 def _reply(state: State, trial_id: str) -> Reply:

@@ -328,7 +328,9 @@ class Controller:
                 self._show_retry(retry)
             if self.uploads is not None and after is not None and machine.has_left(after):
                 self.uploads.nodes.trial_ended(after.spec.dirname)
-        self._parts.output.on_change(is_of_status=is_of_status)
+        output = self._parts.output
+        if is_of_status or output.rings_at_events:
+            output.ring()
         return effects
 
     def _show_retry(self, retry: Retry) -> None:

@@ -53,8 +53,3 @@ class RunOutput:
     def show_phase(self, phase: str) -> None:
         self.phase = phase
         self.ring()
-
-    def on_change(self, *, is_of_status: bool) -> None:
-        """Called after each write to the journal, with whether a trial has another status now."""
-        if is_of_status or self.rings_at_events:
-            self.ring()

@@ -217,7 +217,7 @@ class Session:
         if verdict not in (Verdict.CONTINUE, Verdict.SAVE):
             self.stopping = True
             raise TrialStopped("the trial was stopped")
-        if self._leaves_once_saved() and self._newest != before:
+        if self._newest != before and self._leaves_once_saved():
             self.stopping = True
             self.ending = "preempted"
             raise TrialStopped("the trial was preempted and has reported a checkpoint")

@@ -297,9 +297,11 @@ class AttemptMessages:
     def count(self, said: WorkerReport) -> int:
         """Count a report, whether or not it is refused. Returns its iteration."""
         self.require_start()
-        exactly(said.iteration, "the iteration", self._iteration + 1)
-        self._iteration += 1
-        return self._iteration
+        following = self._iteration + 1
+        if said.iteration != following:
+            exactly(said.iteration, "the iteration", following)
+        self._iteration = following
+        return following
 
     def reported(self, said: WorkerReport) -> Reported:
         return _reported(

@@ -324,8 +324,8 @@ class Journal:
         crc32, pack = zlib.crc32, HEADER.pack
         data = b"".join([pack(len(p), crc32(p)) + p for p in payloads])
         try:
-            written = os.write(self._fd, data)
-            while written < len(data):
+            written, size = os.write(self._fd, data), len(data)
+            while written < size:
                 written += os.write(self._fd, data[written:])
         except OSError as error:
             with suppress(OSError):  # the next opening cuts off an incomplete record
@@ -340,8 +340,8 @@ class Journal:
             self._growing = bytearray()
             self._unforced.append((self.position, self._growing))
         self._growing += data
-        self._unforced_bytes += len(data)
-        self._size += len(data)
+        self._unforced_bytes += size
+        self._size += size
         self._unsynced = True
         if self._unforced_bytes > _LARGEST_UNFORCED:
             self._unforced.clear()
