@@ -206,9 +206,9 @@ async def _publications(folder: Path, count: int) -> list[Costs]:
     await uploader.open()
     costs: list[tuple[float, int, int]] = []
     for _ in range(count):
-        end = journal.append([b"a row of some bytes " * 20] * 5)
+        journal.append([b"a row of some bytes " * 20] * 5)
         before, began = len(store.log), time.monotonic()
-        await uploader.publish(end, 0)
+        await uploader.publish(journal.position, 0)
         await uploader.remove_stored([])
         head = cast(MemoryStore, store.inner).objects["head.json"]
         costs.append((time.monotonic() - began, len(store.log) - before, len(head)))

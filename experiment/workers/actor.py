@@ -80,9 +80,7 @@ class HangTimer:
 
 _SHOWN_PARTS = 5
 # Messages that arrive while user code runs: they do not show that it makes progress.
-_ASIDE = frozenset(
-    {"log", "address", "gather", "preempting", "imported", "machines", "reported"}
-)
+_ASIDE = frozenset({"log", "address", "gather", "preempting", "imported", "machines", "reported"})
 # What only ranks send, for their group.
 _OF_RANKS = frozenset(
     {"address", "gather", "merged", "merge_failed", "preempting", "reported", "validated"}

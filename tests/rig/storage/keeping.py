@@ -11,7 +11,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any, cast
 
@@ -134,14 +134,12 @@ class Keeping:
                 self.orderer.order("discard", trial, [f"{trial}/checkpoint_{index - 1:06}"])
             if self._done % _PUBLISH_EVERY == 0:
                 self._journal.append([b"a record"])
-                end = self._journal.position
-                self.orderer.order("publish", end.segment, end.offset, 0)
+                self.orderer.order("publish", *astuple(self._journal.position), 0)
 
     async def _publish(self) -> None:
         self._journal.append([b"a record"])
-        end = self._journal.position
-        answer = ("published", end.segment, end.offset)
-        await self.orderer.ask(answer, "publish", end.segment, end.offset, 0)
+        end = astuple(self._journal.position)
+        await self.orderer.ask(("published", *end), "publish", *end, 0)
 
     async def _settle(self) -> None:
         while tasks := list(self.process.under_way):
