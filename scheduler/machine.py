@@ -106,7 +106,7 @@ class Machine(State):
         The policy sees the event, to rebuild its state, but the recorded decisions are used.
         Raises UnreadableRecord or InvalidTransition if the event cannot follow the earlier ones.
         """
-        self._recorded = iter(answers)
+        self._recorded = iter(answers) if answers or self.policy is not None else None
         try:
             return self.handle(event, now=now)
         except TuneError:

@@ -49,21 +49,20 @@ def on_report(state: State, event: Reported) -> list[Effect]:
     if not state.is_current(event.trial_id, event.attempt):
         return []
     trial = state.move(event)
-    row = row_of(trial)
     effects: list[Effect] = []
     if event.checkpoint is not None:
-        effects += _keep_newest(state, trial, row)
+        effects += _keep_newest(state, trial)
     if trial.iteration == 1:
-        effects += _warnings_of_first(state, trial, row)
+        effects += _warnings_of_first(state, trial)
     expected = state.expected
-    if not expected.is_met and (text := expected.fault_in(row, event.metrics)):
+    if not expected.is_met and (text := expected.fault_in(row_of(trial), event.metrics)):
         effects += _absent(state, text)
     if state.spec.has_stopper:
         effects.append(
             AskStopper(trial_id=event.trial_id, attempt=event.attempt, iteration=event.iteration)
         )
         return effects
-    return effects + _judge(state, event.trial_id, row)
+    return effects + _judge(state, event.trial_id)
 
 
 def _absent(state: State, text: str) -> list[Effect]:
@@ -87,7 +86,7 @@ def on_saved(state: State, event: Saved) -> list[Effect]:
     if was.status is Status.STARTING or event.checkpoint.iteration != was.iteration:
         # A restore found this checkpoint. Its row is lost, or is not the newest.
         return [Commit(trial_id=trial.trial_id, checkpoint=event.checkpoint)]
-    return _keep_newest(state, trial, row_of(trial))
+    return _keep_newest(state, trial)
 
 
 def _is_too_late(trial: Trial, event: Saved) -> bool:
@@ -135,23 +134,22 @@ def on_scheduler(state: State, event: SchedulerAnswered) -> list[Effect]:
 def on_stopper(state: State, event: StopperAnswered) -> list[Effect]:
     if not state.is_current(event.trial_id, event.attempt):
         return []
-    trial = state.trials[event.trial_id]
     if event.failure is not None:
         raised = Raised(trial_id=event.trial_id, attempt=event.attempt, failure=event.failure)
-        reply = Reply(trial_id=trial.trial_id, attempt=trial.attempt, verdict=Verdict.STOP)
+        reply = Reply(trial_id=event.trial_id, attempt=event.attempt, verdict=Verdict.STOP)
         return [*on_raised(state, raised), reply]
     effects: list[Effect] = []
     if event.stop_all:
         message = "the stopper ended the experiment"
         effects += end(state, EndOrdered(reason="stopper", message=message))
-    stops = event.stop or event.stop_all
-    return effects + _judge(state, event.trial_id, row_of(trial), stops=stops)
+    return effects + _judge(state, event.trial_id, stops=event.stop or event.stop_all)
 
 
-def _warnings_of_first(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect]:
+def _warnings_of_first(state: State, trial: Trial) -> list[Effect]:
     """All trials report alike, so only the first report of the first trial is checked."""
     if trial.spec.index or trial.attempt > 1:
         return []
+    row = row_of(trial)
     texts = (overruled(row, trial.row or {}), _nan_at_once(state.spec.metric, row))
     return [Warn(text=f"{trial.spec.name}: {text}") for text in texts if text]
 
@@ -166,9 +164,9 @@ def _nan_at_once(metric: str | None, row: dict[str, Any]) -> str:
     )
 
 
-def _keep_newest(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect]:
+def _keep_newest(state: State, trial: Trial) -> list[Effect]:
     """Score the new checkpoint by its row."""
-    newest = trial.checkpoints[-1]
+    newest, row = trial.checkpoints[-1], row_of(trial)
     if attribute := state.spec.checkpoint.checkpoint_score_attribute:
         newest = evolve_record(newest, score=score_of(row, attribute))
         trial = evolve(trial, checkpoints=(*trial.checkpoints[:-1], newest))
@@ -180,19 +178,18 @@ def _keep_newest(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect
     return [kept, Warn(text=text)] if text else [kept]
 
 
-def _judge(
-    state: State, trial_id: str, row: dict[str, Any], *, stops: bool = False
-) -> list[Effect]:
-    """Decide on a report: the user's bounds first, then the scheduler."""
+def _judge(state: State, trial_id: str, *, stops: bool = False) -> list[Effect]:
+    """Decide on a report: the user's bounds first, then the scheduler. Each makes the row that it
+    needs: most reports need none."""
     trial = state.trials[trial_id]
     effects: list[Effect] = []
     if not trial.status.has_worker:
         return effects
-    if why := _stop_of(state, trial, row, stops=stops):
+    if why := _stop_of(state, trial, stops=stops):
         effects += stop(state, trial_id, why, is_reporting=True)
     elif trial.status is Status.RUNNING:
         if state.has_policy:
-            effects += observe(state, _trial_reported(trial_id=trial_id, row=row))
+            effects += observe(state, _trial_reported(trial_id=trial_id, row=row_of(trial)))
         if trial_id in state.questions and state.trials[trial_id].status is Status.RUNNING:
             state.deferred_replies[trial_id] = trial.attempt
             return effects
@@ -204,13 +201,13 @@ def _judge(
     return effects
 
 
-def _stop_of(state: State, trial: Trial, row: dict[str, Any], *, stops: bool) -> Stop | None:
+def _stop_of(state: State, trial: Trial, *, stops: bool) -> Stop | None:
     """Why the user's bounds, or the stopper (`stops`), end the trial, or the length of a fresh
     run; None if nothing does."""
     bounds = state.spec.stop
-    if bounds and (key := reaches(row, bounds)):
+    if bounds and (key := reaches(row_of(trial), bounds)):
         return Stop(reason=StopReason.FINISHED, why=f"{key} reached {bounds[key]}")
-    if row.get("done") is True:
+    if trial.row and trial.row.get("done") is True:
         return Stop(reason=StopReason.FINISHED, why="it reported done")
     if stops:
         return Stop(reason=StopReason.STOPPER)
