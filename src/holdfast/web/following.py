@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from holdfast.dataclass import dataclass
 from holdfast.results.following import PAUSE_PER_CPU_S
 from holdfast.results.page.followed import Change, FollowedExperiment
 from holdfast.results.page.place import Place
@@ -166,17 +165,6 @@ class Watched:
         return cpu_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _News:
-    """The result of a look: the changes since the version `since`, encoded, for streams that were
-    at that version; `facts` if these have changed, too."""
-
-    change: Change
-    since: int
-    trials: bytes | None
-    facts: bytes | None
-
-
 class WatchedExperiment(Watched):
     """An experiment that somebody looks at. `change` and `facts` are those of the last look."""
 
@@ -185,7 +173,6 @@ class WatchedExperiment(Watched):
         self.experiment = experiment
         self.change: Change | None = None
         self.facts = b""
-        self._newest: _News | None = None
         self._trials: tuple[int, bytes] | None = None
         self._readers = readers
         self._looking = asyncio.Lock()
@@ -196,12 +183,19 @@ class WatchedExperiment(Watched):
 
     async def _look(self, at_once: bool) -> float:
         async with self._looking:
-            news, cpu_s = await self._readers.read(lambda: self._timed_news(at_once))
-            if news is not None:
-                self._newest, self.change = news, news.change
-                self.facts = news.facts or self.facts
+            change, facts, cpu_s = await self._readers.read(lambda: self._timed(at_once))
+            if change != self.change:
+                self.change, self.facts = change, facts
                 self.wake()
         return cpu_s
+
+    def _timed(self, at_once: bool) -> tuple[Change, bytes, float]:
+        """The state, the facts, encoded, and the CPU time that this took. In a thread."""
+        began, before, facts = time.thread_time(), self.change, self.facts
+        change = self.experiment.look(at_once=at_once)
+        if before is None or change.facts != before.facts:
+            facts = as_json(self.experiment.facts())
+        return change, facts, time.thread_time() - began
 
     async def trials(self) -> bytes:
         """The answer of api/e/KEY/trials, encoded: it is large, and each page begins with it.
@@ -217,38 +211,17 @@ class WatchedExperiment(Watched):
         return self._trials[1]
 
     async def trials_since(self, version: int) -> tuple[bytes | None, int]:
-        """The data of the event `trials`, and the version that it leads to. None if the page must
-        read everything again."""
-        newest = self._newest
-        assert newest is not None
-        if version == newest.since and newest.trials is not None:
-            return newest.trials, newest.change.version
-        data, reached = await self._readers.read(lambda: self._encoded_since(version))
-        return data, newest.change.version if reached is None else reached
+        """The data of the event `trials`, and the version that it leads to; encoded once for all
+        streams that ask at the same time. None if the page must read everything again."""
+        assert self.change is not None
+        what = (self, version, self.change.version)
+        return await self._readers.read_once(what, lambda: self._encoded_since(version))
 
-    def _timed_news(self, at_once: bool) -> tuple[_News | None, float]:
-        began = time.thread_time()
-        return self._news(at_once), time.thread_time() - began
-
-    def _news(self, at_once: bool) -> _News | None:
-        """None if nothing has changed. In a thread."""
-        before, change = self.change, self.experiment.look(at_once=at_once)
-        if change == before:
-            return None
-        since = change.version if before is None else before.version
-        trials = None
-        if since != change.version:
-            trials, reached = self._encoded_since(since)
-            if reached not in (None, change.version):  # another look came in between
-                trials = None
-        facts = None
-        if before is None or change.facts != before.facts:
-            facts = as_json(self.experiment.facts())
-        return _News(change=change, since=since, trials=trials, facts=facts)
-
-    def _encoded_since(self, version: int) -> tuple[bytes | None, int | None]:
+    def _encoded_since(self, version: int) -> tuple[bytes | None, int]:
         found = self.experiment.changed_since(version)
-        return (None, None) if found is None else (as_json(found), found["version"])
+        if found is None:
+            return None, self.experiment.version
+        return as_json(found), found["version"]
 
 
 class WatchedListing(Watched):
