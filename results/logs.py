@@ -15,11 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
-from holdfast.experiment.folder.contents import check_folder
 from holdfast.experiment.folder.layout import ERROR, Layout, log_names_of, rank_log
-from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
+from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.records.place import read_mirror
 from holdfast.experiment.records.view import Condition, ExperimentView, sync_period_s
 from holdfast.names import listed
@@ -27,12 +25,10 @@ from holdfast.results.following import PAUSE_PER_CPU_S, Followed
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.files.tree import open_regular
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 
 _SHOWN_IDS = 10
-_PIECE = 1 << 20
 
 
 class NoSuchTrial(InvalidConfig):
@@ -95,13 +91,12 @@ def sender_of(trial: Trial, rank: int = 0) -> str:
 def stored_at(experiment: ExperimentView, trial: Trial, name: str) -> float | None:
     """When the newest content of this file came, in seconds since 1970, by the clock of its place;
     None if there is no such file, or that is not known. Raises StorageError, OSError."""
-    layout, location = layout_of(experiment, trial, name), experiment.location
-    if layout is not None:
+    folder = folder_of(experiment, trial, name)
+    if folder.local is not None:
         with suppress(FileNotFoundError):
-            return os.stat(_folder(layout, trial) / name).st_mtime
+            return os.stat(folder.local / name).st_mtime
         return None
-    key = f"{trial.spec.dirname}/{name}"
-    found = with_store(location, lambda store: store.head(key))
+    found = with_store(folder.location, lambda store: store.head(name))
     return None if found is None else found.modified
 
 
@@ -131,14 +126,9 @@ def written(experiment: ExperimentView, trial: Trial, name: str) -> Iterator[byt
     OSError.
     """
     check_reachable(experiment, trial, name)
-    layout = layout_of(experiment, trial, name)
-    here = None if layout is None else _folder(layout, trial) / name
-    if here is not None and here.is_file():
-        return _pieces(here)
-    if layout is None or str(layout.root) != experiment.location.local_path:
-        data = read_file(experiment.location.child(trial.spec.dirname), name)
-        if data is not None:
-            return iter([data])
+    for folder in (folder_of(experiment, trial, name).real(), stored_folder(experiment, trial)):
+        if (found := folder.piece(name, 0, 0)) is not None:
+            return folder.pieces(name, found[0])
     raise NoSuchLog(_not_written(experiment, trial, name))
 
 
@@ -149,23 +139,20 @@ def piece_from(
 
     None if there is no such file yet. Raises StorageError, OSError.
     """
-    layout = layout_of(experiment, trial, name)
-    if layout is None:
-        return read_from(experiment.location.child(trial.spec.dirname), name, offset, _PIECE)
-    try:
-        with open_regular(_folder(layout, trial) / name) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(offset)
-            return size, file.read(_PIECE)
-    except FileNotFoundError:
-        return None
+    return folder_of(experiment, trial, name).real().piece(name, offset)
 
 
-def _folder(layout: Layout, trial: Trial) -> Path:
-    """The trial's folder. Raises LeadsElsewhere."""
-    folder = layout.trial(trial.spec)
-    check_folder(folder)
-    return folder
+def folder_of(experiment: ExperimentView, trial: Trial, name: str) -> TrialFolder:
+    """The folder that has the newest content of this file of the trial: here, or in storage.
+    Raises LeadsElsewhere."""
+    if (layout := layout_of(experiment, trial, name)) is not None:
+        return TrialFolder.of(trial.spec, experiment.location, layout)
+    return stored_folder(experiment, trial)
+
+
+def stored_folder(experiment: ExperimentView, trial: Trial) -> TrialFolder:
+    """The trial's folder in the experiment's place, which may be a directory of this machine."""
+    return TrialFolder.at(experiment.location.child(trial.spec.dirname)).real()
 
 
 def last_lines(pieces: Iterable[bytes], count: int) -> bytes:
@@ -180,20 +167,9 @@ def last_lines(pieces: Iterable[bytes], count: int) -> bytes:
     return b"".join(kept)
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
-    with open_regular(path) as file:
-        while piece := file.read(_PIECE):
-            yield piece
-
-
 def _not_written(experiment: ExperimentView, trial: Trial, name: str) -> str:
     folder = place_of(experiment, trial, name).rpartition("/")[0]
-    layout, spec = layout_of(experiment, trial, name), trial.spec
-    if layout is not None:
-        tree = layout.trial(spec)
-        there = sorted(path.name for path in tree.iterdir()) if tree.is_dir() else []
-    else:
-        there = list_folder(experiment.location.child(spec.dirname))
+    there = folder_of(experiment, trial, name).names()
     outputs = tuple(log_names(experiment.machine.spec))
     logs = [n for n in there if n.startswith(outputs) or n == ERROR]
     if name == ERROR and trial.error is None:

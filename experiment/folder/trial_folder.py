@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
@@ -27,7 +28,13 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import is_whole
 from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.files.threads import call_and_wait
-from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, is_ours, open_regular
+from holdfast.syncer.files.tree import (
+    CLAIMS,
+    MANIFEST_NAME,
+    is_ours,
+    open_inside,
+    open_regular,
+)
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import parse_table, read_small
 from holdfast.syncer.uploader.lock import current_holder
@@ -114,6 +121,7 @@ R = TypeVar("R")
 
 _TAIL_BYTES = 1 << 14
 _CHUNK_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
 _DEADLINE_S = 60.0
 _UNREACHABLE = "Check that the storage can be reached from this machine"
 _MOST_BYTES = 1 << 33
@@ -289,6 +297,52 @@ class TrialFolder:
             return read_small(self.local / name, _MOST_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def names(self) -> list[str]:
+        """What is in the folder; empty if there is none. Raises StorageError, OSError."""
+        if self.local is None:
+            return list_folder(self.location)
+        return sorted(os.listdir(self.local)) if self.local.is_dir() else []
+
+    def real(self) -> Self:
+        """The same folder, whose path on this machine has no link above it."""
+        if self.local is None:
+            return self
+        return replace(self, local=Path(os.path.realpath(self.local.parent), self.local.name))
+
+    def opened(self, path: str) -> BinaryIO:
+        """A file below this folder, which must be on this machine and `real`; no link is followed.
+        Raises OSError, NotRegular."""
+        assert self.local is not None
+        return open_inside(self.local.parent, f"{self.local.name}/{path}")
+
+    def piece(self, path: str, offset: int, most: int = PIECE_BYTES) -> tuple[int, bytes] | None:
+        """The size of a file below this folder, which is `real`, and at most `most` of its bytes
+        from `offset` on. None if there is no such file. Raises StorageError, OSError."""
+        if self.local is None:
+            return read_from(self.location, path, offset, most)
+        try:
+            with self.opened(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(min(offset, size))
+                return size, file.read(most)
+        except FileNotFoundError:
+            return None
+
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """`size` bytes of a file below this folder, which is `real`. It is opened when they are
+        read. Raises StorageError, and OSError if it is shorter now."""
+        with nullcontext() if self.local is None else self.opened(path) as file:
+            at = 0
+            while at < size:
+                if file is not None:
+                    piece = file.read(min(PIECE_BYTES, size - at))
+                else:
+                    _, piece = self.piece(path, at, min(_CHUNK_BYTES, size - at)) or (0, b"")
+                if not piece:
+                    raise OSError(errno.ESTALE, "the file has become shorter while it was sent")
+                at += len(piece)
+                yield piece
 
     def rows(self) -> RowLines:
         """The rows of `result.json`, one per iteration. Leaves out a line that is being

@@ -21,7 +21,6 @@ from holdfast.experiment.folder.layout import PROGRESS, RESULTS
 from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
 from holdfast.experiment.records.rows import columns_of
 from holdfast.results.page.entries import number
-from holdfast.syncer.files.tree import open_inside
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
 from holdfast.trial.metrics import lookup
@@ -332,7 +331,7 @@ def _opened(folder: TrialFolder, name: str) -> BinaryIO | None:
         found = read_from(folder.location, name, 0, _MOST_STORED_BYTES)
         return None if found is None else io.BytesIO(found[1])
     try:
-        return open_inside(folder.local.parent, f"{folder.local.name}/{name}")
+        return folder.opened(name)
     except FileNotFoundError:
         return None
 

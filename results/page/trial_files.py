@@ -2,7 +2,7 @@
 archive. No file is held in memory or written.
 
 Names come from a URL or from a folder that another user may have written. A path is opened part by
-part without following a link, and only a regular file is read (`open_inside`).
+part without following a link, and only a regular file is read (`TrialFolder.opened`).
 """
 
 from __future__ import annotations
@@ -11,39 +11,30 @@ import errno
 import os
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.contents import check_folder
 from holdfast.experiment.folder.layout import (
     STAGING,
     is_checkpoint,
     is_trial_record,
     of_rank_0,
 )
-from holdfast.experiment.folder.trial_folder import read_from
+from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.results.logs import layout_of
+from holdfast.results.logs import folder_of, stored_folder
 from holdfast.syncer.artifacts.settings import INDEX_NAME, LISTING_NAME
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import reading
 from holdfast.syncer.files.durable import is_leftover
-from holdfast.syncer.files.tree import (
-    MANIFEST_NAME,
-    NotRegular,
-    folder_inside,
-    folder_within,
-    open_inside,
-)
-from holdfast.syncer.stores.location import Location
+from holdfast.syncer.files.tree import MANIFEST_NAME, NotRegular, folder_inside, folder_within
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import CheckpointRecord, Trial
 
-PIECE: Final = 1 << 20
 _MOST_LISTED: Final = 1_000
 _MOST_VISITED: Final = 20_000
 _DEEPEST: Final = 16
@@ -92,32 +83,26 @@ class FoundFiles(NamedTuple):
 
 def artifacts_of(experiment: ExperimentView, trial: Trial, log_names: Sequence[str]) -> FoundFiles:
     """The user's files in the trial's folder. Raises LeadsElsewhere, StorageError, OSError."""
-    root = root_of(experiment, trial, "")
-    if root is None:
-        return _stored_artifacts(experiment.location, trial, log_names)
-    dirname, visited, found, more = trial.spec.dirname, 0, list[Listed](), 0
-    for path, size in _walk(lambda: folder_inside(root, dirname), "", 0):
-        visited += 1
-        if visited > _MOST_VISITED:
+    folder, found, more = folder_of(experiment, trial, ""), list[Listed](), 0
+    for visited, (path, size) in enumerate(_files_of(folder)):
+        if visited >= _MOST_VISITED:
             more += 1
             break
         if not _is_artifact(path, log_names):
             continue
         if len(found) < _MOST_LISTED:
-            found.append(Listed(path, size, _image_type(root, dirname, path)))
+            found.append(Listed(path, size, _image_type(folder, path)))
         else:
             more += 1
     return FoundFiles(sorted(found), more)
 
 
-def _stored_artifacts(location: Location, trial: Trial, log_names: Sequence[str]) -> FoundFiles:
-    prefix = f"{trial.spec.dirname}/"
-    entries = with_store(location, lambda store: store.list(prefix))
-    paths = [(entry.key.removeprefix(prefix), entry.size) for entry in entries]
-    own = sorted(one for one in paths if _is_artifact(one[0], log_names))
-    # Without a request for each, the name alone tells an image.
-    found = [Listed(path, size, _named(path)) for path, size in own[:_MOST_LISTED]]
-    return FoundFiles(found, len(own) - len(found))
+def _files_of(folder: TrialFolder) -> Iterator[tuple[str, int]]:
+    """The files below a trial's folder, here without those of checkpoints."""
+    if (here := folder.local) is None:
+        entries = with_store(folder.location, lambda store: store.list())
+        return ((entry.key, entry.size) for entry in entries)
+    return _walk(lambda: folder_inside(here.parent, here.name), "", 0)
 
 
 def _is_artifact(path: str, log_names: Sequence[str]) -> bool:
@@ -132,27 +117,14 @@ def _is_artifact(path: str, log_names: Sequence[str]) -> bool:
     )
 
 
-def root_of(experiment: ExperimentView, trial: Trial, name: str) -> Path | None:
-    """The folder of the experiment that has the newest content of this file of the trial; None if
-    a storage has it that is not a directory of this machine. Raises LeadsElsewhere."""
-    layout = layout_of(experiment, trial, name)
-    if layout is not None:
-        check_folder(layout.trial(trial.spec))
-        return layout.root
-    stored = experiment.location.local_path
-    return None if stored is None else Path(os.path.realpath(stored))
-
-
 def _walk(open_folder: Callable[[], int], prefix: str, depth: int) -> Iterator[tuple[str, int]]:
     """Regular files below a folder; no link is followed."""
     try:
         folder = open_folder()
     except (FileNotFoundError, PermissionError, NotRegular):
         return
-    try:
-        with os.scandir(folder) as entries:
-            known = sorted(entries, key=lambda entry: entry.name)
-        for entry in known:
+    with _entered(folder):
+        for entry in _in_order(folder):
             path = f"{prefix}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
                 if depth < _DEEPEST and not (not prefix and is_checkpoint(entry.name)):
@@ -161,25 +133,33 @@ def _walk(open_folder: Callable[[], int], prefix: str, depth: int) -> Iterator[t
             elif entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):
                     yield path, entry.stat(follow_symlinks=False).st_size
-    finally:
-        os.close(folder)
 
 
-def sizes_in(root: Path, dirname: str) -> dict[str, int]:
-    """The size of each file in a trial's folder by name; empty if there is no such folder."""
-    try:
-        folder = folder_inside(root, dirname)
-    except FileNotFoundError:
-        return {}
-    found = dict[str, int]()
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    found[entry.name] = entry.stat(follow_symlinks=False).st_size
-    finally:
-        os.close(folder)
+def _in_order(folder: int) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+
+
+def sizes_in(folder: TrialFolder) -> Mapping[str, int | None]:
+    """The files in a trial's folder by name, with their sizes, None where only a request for each
+    tells; empty if there is no such folder."""
+    if (here := folder.local) is None:
+        return dict.fromkeys(folder.names())
+    found = dict[str, int | None]()
+    with suppress(FileNotFoundError), _entered(folder_inside(here.parent, here.name)) as opened:
+        for entry in os.scandir(opened):
+            with suppress(FileNotFoundError):
+                found[entry.name] = entry.stat(follow_symlinks=False).st_size
     return found
+
+
+@contextmanager
+def _entered(folder: int) -> Iterator[int]:
+    """An open folder, which is closed at the end."""
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def _is_plain(path: str) -> bool:
@@ -204,12 +184,12 @@ def _image(path: str, first: bytes) -> str:
     return kind if begins is not None and begins.match(first) else ""
 
 
-def _image_type(root: Path, dirname: str, path: str) -> str:
-    if not _named(path):
-        return ""
+def _image_type(folder: TrialFolder, path: str) -> str:
+    """In storage the name alone tells an image, without a request for each."""
+    if folder.local is None or not _named(path):
+        return _named(path)
     try:
-        with open_inside(root, f"{dirname}/{path}") as file:
-            return _image(path, file.read(_MAGIC_BYTES))
+        return _image(path, (folder.piece(path, 0, _MAGIC_BYTES) or (0, b""))[1])
     except OSError:
         return ""
 
@@ -219,62 +199,16 @@ def artifact(experiment: ExperimentView, trial: Trial, path: str) -> Download:
 
     Raises NotThere, LeadsElsewhere, NotRegular, StorageError, OSError.
     """
-    if not _is_plain(path) or path.split("/")[-1] == MANIFEST_NAME:
+    name = path.rpartition("/")[2]
+    if not _is_plain(path) or name == MANIFEST_NAME:
         raise NotThere(f"{path[:200]!r} is not the path of a file in the folder of the trial")
-    root, dirname, name = root_of(experiment, trial, path), trial.spec.dirname, path.split("/")[-1]
-    if root is None:
-        return _stored_file(experiment.location.child(dirname), path, name)
-    inside = f"{dirname}/{path}"
-    try:
-        with open_inside(root, inside) as file:
-            size, first = os.fstat(file.fileno()).st_size, file.read(_MAGIC_BYTES)
-    except FileNotFoundError:
-        raise NotThere(f"trial {trial.trial_id} has no file {path!r}") from None
-    return Download(
-        name=name,
-        media_type=_image(path, first),
-        size_bytes=size,
-        pieces=pieces_of(root, inside, size),
-    )
-
-
-def pieces_of(root: Path, path: str, size: int) -> Iterator[bytes]:
-    """`size` bytes of a file below `root`, which is opened when they are read. Raises OSError."""
-    with open_inside(root, path) as file:
-        yield from _sent(lambda at, most: file.read(most), size)
-
-
-def _sent(read: Callable[[int, int], bytes], size: int, most: int = PIECE) -> Iterator[bytes]:
-    """`size` bytes of a file, of which `read` returns some from an offset, at most `most`.
-
-    Raises OSError if it is shorter now: it may have been cut since its size was read.
-    """
-    at = 0
-    while at < size:
-        piece = read(at, min(most, size - at))
-        if not piece:
-            raise OSError(errno.ESTALE, "the file has become shorter while it was sent")
-        at += len(piece)
-        yield piece
-
-
-def _stored_file(folder: Location, path: str, name: str) -> Download:
-    found = read_from(folder, path, 0, _MAGIC_BYTES)
+    folder = folder_of(experiment, trial, path)
+    found = folder.piece(path, 0, _MAGIC_BYTES)
     if found is None:
-        raise NotThere(f"{folder.public} has no file {path!r}")
+        raise NotThere(f"trial {trial.trial_id} has no file {path!r}")
     size, first = found
-    pieces = _stored_pieces(folder, path, size)
-    return Download(name=name, media_type=_image(path, first), size_bytes=size, pieces=pieces)
-
-
-def _stored_pieces(folder: Location, path: str, size: int) -> Iterator[bytes]:
-    """`size` bytes of a file in storage. Raises StorageError, OSError."""
-
-    def read(at: int, most: int) -> bytes:
-        found = read_from(folder, path, at, most)
-        return b"" if found is None else found[1]
-
-    return _sent(read, size, 4 * PIECE)
+    media_type, pieces = _image(path, first), folder.pieces(path, size)
+    return Download(name=name, media_type=media_type, size_bytes=size, pieces=pieces)
 
 
 # -- a checkpoint as a tar archive ----------------------------------------------------------------
@@ -299,59 +233,44 @@ def checkpoint_tar(experiment: ExperimentView, trial: Trial, dirname: str) -> Do
     record = next((one for one in trial.checkpoints if one.dirname == dirname), None)
     if record is None:
         raise NotThere(f"trial {trial.trial_id} has no checkpoint {dirname[:100]!r} any more")
-    name = f"{trial.trial_id}_{dirname}.tar"
-    for root, is_storage in _roots(experiment, trial):
+    for folder, is_storage in _folders(experiment, trial):
         with suppress(FileNotFoundError):
-            return _here(root, f"{trial.spec.dirname}/{dirname}", name, is_storage=is_storage)
-    return _stored(experiment, trial, record, name)
+            return _packed(folder, dirname, f"{trial.trial_id}_{dirname}.tar", is_storage)
+    raise NotThere(_not_reached(experiment, trial, record))
 
 
-def _roots(experiment: ExperimentView, trial: Trial) -> Iterator[tuple[Path, bool]]:
-    """The folders of the experiment that may have a checkpoint: its own, and its storage if that
-    is a directory of this machine; with whether it is that storage."""
-    layout, stored = experiment.layout, experiment.location.local_path
+def _folders(experiment: ExperimentView, trial: Trial) -> Iterator[tuple[TrialFolder, bool]]:
+    """The folders of the trial that may have a checkpoint: in the experiment's tree, and in its
+    storage; with whether it is that storage."""
+    layout, location = experiment.layout, experiment.location
     if layout is not None:
-        check_folder(layout.trial(trial.spec))
-        yield layout.root, False
-    if stored is not None and (layout is None or stored != str(layout.root)):
-        yield Path(os.path.realpath(stored)), True
+        yield TrialFolder.of(trial.spec, location, layout), False
+    if experiment.reads_storage:
+        yield stored_folder(experiment, trial), True
 
 
 def is_here(folder: Path) -> bool:
     return os.path.isdir(folder) and not os.path.islink(folder)
 
 
-def _here(root: Path, path: str, name: str, *, is_storage: bool) -> Download:
-    """Raises FileNotFoundError if it is not there, or not whole."""
-    folder = folder_inside(root, *path.split("/"))
-    try:
-        found = list(_files_in(folder, ""))
-    finally:
-        os.close(folder)
-    if is_storage and not any(file == MANIFEST_NAME for file, _ in found):  # it is written last
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    own = [one for one in found if one[0] != MANIFEST_NAME]
-    members = list(_members(own, path.rpartition("/")[2]))
-    pieces = _archive(members, lambda one: pieces_of(root, f"{path}/{one.path}", one.size))
-    return _download(name, members, _held(root / path, pieces))
-
-
-def _stored(
-    experiment: ExperimentView, trial: Trial, record: CheckpointRecord, name: str
-) -> Download:
-    key, location = f"{trial.spec.dirname}/{record.dirname}", experiment.location
-    is_remote = experiment.reads_storage and location.local_path is None
-    entries = with_store(location, lambda store: store.list(f"{key}/")) if is_remote else []
-    # An archive with `..` in it would write outside the folder in which it is unpacked.
-    paths = [(entry.key.removeprefix(f"{key}/"), entry.size) for entry in entries]
-    found = [one for one in paths if not {"", ".", ".."} & {*one[0].split("/")}]
-    if not any(path == MANIFEST_NAME for path, _ in found):  # it is written last
-        raise NotThere(_not_reached(experiment, trial, record))
-    own = sorted(one for one in found if one[0] != MANIFEST_NAME)
-    members = list(_members(own, record.dirname))
-    folder = location.child(key)
-    pieces = _archive(members, lambda one: _stored_pieces(folder, one.path, one.size))
-    return _download(name, members, pieces)
+def _packed(folder: TrialFolder, dirname: str, name: str, is_storage: bool) -> Download:
+    """Raises FileNotFoundError if the checkpoint is not there, or not whole."""
+    here = folder.local
+    if here is None:
+        entries = with_store(folder.location.child(dirname), lambda store: store.list())
+        # An archive with `..` in it would write outside the folder in which it is unpacked.
+        listed = [(entry.key, entry.size) for entry in entries]
+        found = sorted(one for one in listed if not {"", ".", ".."} & {*one[0].split("/")})
+    else:
+        with _entered(folder_inside(here.parent, here.name, dirname)) as opened:
+            found = list(_files_in(opened, ""))
+    if is_storage and not any(path == MANIFEST_NAME for path, _ in found):  # it is written last
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), dirname)
+    members = list(_members([one for one in found if one[0] != MANIFEST_NAME], dirname))
+    pieces = _archive(members, lambda one: folder.pieces(f"{dirname}/{one.path}", one.size))
+    size = sum(len(one.header) + one.size + _padding(one.size) for one in members) + len(_END)
+    held = pieces if here is None else _held(here / dirname, pieces)
+    return Download(name=name, media_type="", size_bytes=size, pieces=held)
 
 
 def _not_reached(experiment: ExperimentView, trial: Trial, record: CheckpointRecord) -> str:
@@ -367,18 +286,13 @@ def _files_in(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[str, i
     """The files below a folder; links, pipes and devices are refused when they are opened."""
     if depth > _DEEPEST_PACKED:
         raise NotThere(f"{prefix[:100]!r}... is too deep: copy the folder instead")
-    with os.scandir(folder) as entries:
-        known = sorted(entries, key=lambda entry: entry.name)
-    for entry in known:
+    for entry in _in_order(folder):
         path = f"{prefix}{entry.name}"
         if not entry.is_dir(follow_symlinks=False):
             yield path, entry.stat(follow_symlinks=False).st_size
             continue
-        below = folder_within(folder, entry.name)
-        try:
+        with _entered(folder_within(folder, entry.name)) as below:
             yield from _files_in(below, f"{path}/", depth + 1)
-        finally:
-            os.close(below)
 
 
 def _members(files: Sequence[tuple[str, int]], dirname: str) -> Iterator[_Member]:
@@ -389,11 +303,6 @@ def _members(files: Sequence[tuple[str, int]], dirname: str) -> Iterator[_Member
         info.size, info.mode = size, 0o644
         header = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
         yield _Member(path, size, header)
-
-
-def _download(name: str, members: Sequence[_Member], pieces: Iterator[bytes]) -> Download:
-    size = sum(len(one.header) + one.size + _padding(one.size) for one in members) + len(_END)
-    return Download(name=name, media_type="", size_bytes=size, pieces=pieces)
 
 
 def _padding(size: int) -> int:

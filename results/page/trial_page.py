@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
@@ -11,25 +10,18 @@ from typing import Any, Final
 
 from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.layout import ERROR, STDOUT, of_rank_0
-from holdfast.experiment.folder.trial_folder import list_folder, read_from
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
 from holdfast.experiment.records.view import Condition, ExperimentView
-from holdfast.results.logs import (
-    check_reachable,
-    layout_of,
-    log_names,
-    sender_of,
-)
+from holdfast.results.logs import check_reachable, folder_of, layout_of, log_names, sender_of
 from holdfast.results.overview import trial_as_json
 from holdfast.results.page.entries import json_value, shortened
 from holdfast.results.page.history import attempts_of
-from holdfast.results.page.trial_files import NotThere, artifacts_of, is_here, root_of, sizes_in
+from holdfast.results.page.trial_files import NotThere, artifacts_of, is_here, sizes_in
 from holdfast.results.ranking import params_of
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.state import ranked
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.files.tree import open_inside
 from holdfast.text.trials import unread_text
 from holdfast.trial.best import finite, leader
 from holdfast.trial.trial import CheckpointRecord, Trial
@@ -188,17 +180,11 @@ def logs_of(
     experiment: ExperimentView, trial: Trial, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """The outputs of the trial and of its ranks, and its errors."""
-    root = root_of(experiment, trial, names[0])
-    if root is None:
-        there = list_folder(experiment.location.child(trial.spec.dirname))
-        sizes = dict[str, int]()
-    else:
-        sizes = sizes_in(root, trial.spec.dirname)
-        there = sorted(sizes)
-    ranks = [name for name in there if of_rank_0(name) in names and name not in names]
+    sizes = sizes_in(folder_of(experiment, trial, names[0]))
+    ranks = [name for name in sizes if of_rank_0(name) in names and name not in names]
     ranks.sort(key=lambda name: (int(name.rpartition("-")[2][:9]), name))
     shown = [*names, *ranks[:_MOST_RANKS]]
-    if ERROR in there:
+    if ERROR in sizes:
         shown.append(ERROR)
     return [
         {"name": name, "label": _label(name, names), "size_bytes": sizes.get(name)}
@@ -239,23 +225,13 @@ def _piece(
 ) -> tuple[int, int, bytes]:
     """The size of a log, an offset in it, and some bytes from there on: from `offset`, counted
     from the end if it is negative, or from the beginning if that is beyond the end."""
-    root, dirname = root_of(experiment, trial, name), trial.spec.dirname
-    if root is None:
-        folder = experiment.location.child(dirname)
-        found = read_from(folder, name, max(0, offset), _TEXT_BYTES)
-        size = 0 if found is None else found[0]
-        begin = _begin(offset, size)
-        if begin != offset:
-            found = read_from(folder, name, begin, _TEXT_BYTES)
-        return size, begin, b"" if found is None else found[1]
-    try:
-        with open_inside(root, f"{dirname}/{name}") as file:
-            size = os.fstat(file.fileno()).st_size
-            begin = _begin(offset, size)
-            file.seek(begin)
-            return size, begin, file.read(_TEXT_BYTES)
-    except FileNotFoundError:
-        return 0, 0, b""
+    folder = folder_of(experiment, trial, name)
+    found = folder.piece(name, max(0, offset), _TEXT_BYTES)
+    size = 0 if found is None else found[0]
+    begin = _begin(offset, size)
+    if begin != offset:
+        found = folder.piece(name, begin, _TEXT_BYTES)
+    return size, begin, b"" if found is None else found[1]
 
 
 def _begin(offset: int, size: int) -> int:

@@ -8,17 +8,17 @@ import os
 import socket
 import tarfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.experiment.folder import trial_folder
 from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.records.view import ExperimentView
-from holdfast.results.page import trial_files
+from holdfast.results.logs import folder_of
 from holdfast.results.page.rows import Wanted, read_curve
 from holdfast.results.page.trial_files import (
     NotThere,
@@ -176,7 +176,7 @@ def test_a_folder_that_becomes_a_link_after_it_was_looked_at_is_not_followed(
     folder = folder or tmp_path / "above"
     folder.rename(tmp_path / "secret")
     folder.symlink_to(tmp_path / "secret")
-    monkeypatch.setattr(trial_files, "check_folder", lambda folder: None)
+    monkeypatch.setattr(trial_folder, "check_folder", lambda folder: None)
     for download in sent:  # opened before, and sent now
         with pytest.raises(NotRegular):
             list(download.pieces)
@@ -184,13 +184,13 @@ def test_a_folder_that_becomes_a_link_after_it_was_looked_at_is_not_followed(
         lambda: artifact(found, known, "checkpoint_000000/model.txt"),
         lambda: checkpoint_tar(found, known, "checkpoint_000000"),
         lambda: read_log(found, known, "stdout", 0),
-        lambda: sizes_in(trial.run.layout.root, known.spec.dirname),
+        lambda: sizes_in(folder_of(found, known, "stdout")),
     ):
         with pytest.raises(NotRegular):
             read()
-    folder_of = partial(TrialFolder, location=found.location, local=trial.folder)
+    of_trial = TrialFolder(location=found.location, local=trial.folder)
     with pytest.raises(NotRegular):
-        read_curve(known, lambda _: folder_of(), Wanted(metrics=["loss"]), [])
+        read_curve(known, lambda _: of_trial, Wanted(metrics=["loss"]), [])
     assert artifacts_of(found, known, ["stdout"]).files == []
     trial.run.close()
 
