@@ -6,11 +6,11 @@ A. Inselberg, "The plane with parallel coordinates", The Visual Computer 1 (1985
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby, pairwise
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +23,7 @@ from holdfast.results.ranking import AUTOMATIC, reported_names
 from holdfast.syncer.files.durable import new_file_for
 from holdfast.text.values import counted, format_value, short_headers
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.trial import RungVisit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,8 +98,14 @@ class PlotCurve:
     is_best: bool = False
 
     @property
+    def finite(self) -> list[tuple[float, float]]:
+        """Its points, without gaps."""
+        both = zip(self.xs, self.ys, strict=True)
+        return [(x, y) for x, y in both if math.isfinite(x) and math.isfinite(y)]
+
+    @property
     def is_drawable(self) -> bool:
-        return any(math.isfinite(y) for y in self.ys)
+        return bool(self.finite)
 
 
 def points(
@@ -153,7 +160,7 @@ def _draw(ax: Axes, curve: PlotCurve, colour: str, *, few: bool) -> None:
 
 
 def _mark_failures(ax: Axes, curves: Sequence[PlotCurve], *, counts: bool) -> None:
-    ends = [_last(curve) for curve in curves if curve.has_failed]
+    ends = [curve.finite[-1] for curve in curves if curve.has_failed]
     if ends:
         ax.scatter(
             [x for x, _ in ends],
@@ -165,12 +172,6 @@ def _mark_failures(ax: Axes, curves: Sequence[PlotCurve], *, counts: bool) -> No
             label=f"failed ({len(ends)})" if counts else "failed",
             zorder=4,
         )
-
-
-def _last(curve: PlotCurve) -> tuple[float, float]:
-    """The last finite point of the curve."""
-    both = zip(curve.xs, curve.ys, strict=True)
-    return [(x, y) for x, y in both if math.isfinite(y)][-1]
 
 
 def _whole_numbers(ax: Axes, curves: Sequence[PlotCurve]) -> None:
@@ -478,15 +479,8 @@ _LOOKS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RungPoint:
-    """A trial at a rung, number `place` in the list of rungs: its value, and whether it was
-    promoted; None if neither that nor stopped. `at` orders the trials."""
-
-    place: int
-    value: float
-    promoted: bool | None
-    at: float
+# A visit of a trial that has a value, and the number of its rung in the list of rungs.
+Judged = tuple[int, RungVisit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -502,7 +496,7 @@ class Handover:
 
 def draw_rungs(
     rungs: Sequence[RungCount],
-    points: Sequence[RungPoint],
+    judged: Sequence[Judged],
     *,
     metric: str,
     title: str,
@@ -514,8 +508,8 @@ def draw_rungs(
     quiet_frame(made)
     made.grid(visible=False, axis="x")
     places = range(len(rungs))
-    if points:
-        _draw_points(made, points)
+    if judged:
+        _draw_judged(made, judged)
         made.set_ylabel(metric)
         for at, rung in enumerate(rungs):
             if rung.cutoff is not None:
@@ -545,22 +539,18 @@ def _name(rung: RungCount, *, with_bracket: bool) -> str:
     return f"{rung.milestone:g}\n{count}{bracket}"
 
 
-def _draw_points(ax: Axes, points: Sequence[RungPoint]) -> None:
+def _draw_judged(ax: Axes, judged: Sequence[Judged]) -> None:
     """Marks side by side, in the order in which the trials arrived at the rung."""
-    xs: dict[int, float] = {}
-    for place in {point.place for point in points}:
-        there = sorted(
-            (point for point in points if point.place == place), key=lambda point: point.at
-        )
-        for index, point in enumerate(there):
-            share = index / (len(there) - 1) - 0.5 if len(there) > 1 else 0.0
-            xs[id(point)] = place + _SPREAD * share
+    marks: dict[bool | None, list[tuple[float, float | None]]] = {one: [] for one in _LOOKS}
+    for place, there in groupby(sorted(judged, key=_arrival), key=lambda one: one[0]):
+        visits = [visit for _, visit in there]
+        for index, visit in enumerate(visits):
+            share = index / (len(visits) - 1) - 0.5 if len(visits) > 1 else 0.0
+            marks[visit.promoted].append((place + _SPREAD * share, visit.value))
     for promoted, (label, colour, marker) in _LOOKS.items():
-        chosen = [point for point in points if point.promoted is promoted]
-        if chosen:
+        if chosen := marks[promoted]:
             ax.scatter(
-                [xs[id(point)] for point in chosen],
-                [point.value for point in chosen],
+                *zip(*chosen, strict=True),
                 color=colour,
                 marker=marker,
                 s=26,
@@ -568,6 +558,11 @@ def _draw_points(ax: Axes, points: Sequence[RungPoint]) -> None:
                 label=label,
                 zorder=3,
             )
+
+
+def _arrival(one: Judged) -> tuple[int, float]:
+    place, visit = one
+    return place, visit.at
 
 
 def draw_population(
@@ -621,31 +616,17 @@ def draw_population(
     return made
 
 
-def at_or_before(curve: PlotCurve, x: float) -> tuple[float, float] | None:
-    """The last finite point of the curve up to `x`."""
-    known = [
-        (at, value)
-        for at, value in zip(curve.xs, curve.ys, strict=True)
-        if at <= x and math.isfinite(value)
-    ]
-    return known[-1] if known else None
-
-
-def first_after(curve: PlotCurve, x: float) -> tuple[float, float] | None:
-    """The first finite point of the curve after `x`."""
-    both = zip(curve.xs, curve.ys, strict=True)
-    return next(((at, v) for at, v in both if at > x and math.isfinite(v)), None)
-
-
 def handover_of(
     curves: Mapping[str, PlotCurve], trial_id: str, source: str, iteration: float, text: str
 ) -> Handover | None:
     """The takeover in the curves; None if the trial has no point after it."""
-    to_point = first_after(curves[trial_id], iteration)
-    if to_point is None:
+    after = [point for point in curves[trial_id].finite if point[0] > iteration]
+    if not after:
         return None
-    from_point = at_or_before(curves[source], iteration) if source in curves else None
-    return Handover(trial_id=trial_id, from_point=from_point, to_point=to_point, text=text)
+    known = curves[source].finite if source in curves else ()
+    before = [point for point in known if point[0] <= iteration]
+    from_point = before[-1] if before else None
+    return Handover(trial_id=trial_id, from_point=from_point, to_point=after[0], text=text)
 
 
 def broken(curve: PlotCurve, before: Sequence[float]) -> PlotCurve:
@@ -673,7 +654,7 @@ def text_curves(
 
     Takes at most `MOST_CURVES` curves. Values that are not finite are left out.
     """
-    points = [_finite(curve) for curve in curves]
+    points = [curve.finite for curve in curves]
     xs = [at for one in points for at, _ in one]
     ys = [value for one in points for _, value in one]
     if not xs:
@@ -710,18 +691,13 @@ def letters_of(curves: Sequence[PlotCurve]) -> list[str]:
     return [letter if curve.is_drawable else "" for letter, curve in pairs]
 
 
-def _finite(curve: PlotCurve) -> list[tuple[float, float]]:
-    both = zip(curve.xs, curve.ys, strict=True)
-    return [(x, y) for x, y in both if math.isfinite(x) and math.isfinite(y)]
-
-
 def _across(
     curve: Sequence[tuple[float, float]], first: float, last: float, columns: int
 ) -> list[tuple[int, float]]:
     """The value in each column that the curve crosses; between two points, on their line."""
     at = [(_step(x, first, last, columns), y) for x, y in sorted(curve)]
     found: dict[int, float] = {}
-    for (left, low), (right, high) in itertools.pairwise(at):
+    for (left, low), (right, high) in pairwise(at):
         for column in range(left, right + 1):
             part = (column - left) / max(1, right - left)
             found[column] = low + part * (high - low)

@@ -19,7 +19,6 @@ from holdfast.results.drawing import (
     QUIET,
     Line,
     PlotCurve,
-    RungPoint,
     axes,
     draw_coordinates,
     draw_curves,
@@ -197,20 +196,15 @@ class GridPlots:
         found = self.rung_counts()
         trials = self._trials
         places = {(rung.bracket, rung.milestone): at for at, rung in enumerate(found)}
-        points = [
-            RungPoint(
-                place=places[visit.bracket, visit.milestone],
-                value=visit.value,
-                promoted=visit.promoted,
-                at=visit.at,
-            )
+        judged = [
+            (places[visit.bracket, visit.milestone], visit)
             for trial in trials
             for visit in trial.rungs
             if visit.value is not None
         ]
         spec = self._outcome.spec
         title = f"{short_name(spec.scheduler)} ({len(trials)} trials)"
-        return draw_rungs(found, points, metric=spec.metric or "value", title=title, ax=ax)
+        return draw_rungs(found, judged, metric=spec.metric or "value", title=title, ax=ax)
 
     def population(
         self,

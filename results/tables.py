@@ -25,6 +25,7 @@ from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, os
 from holdfast.syncer.files.durable import (
     TEMPORARY,
     fsync_dir,
+    new_file_for,
     remove_tree,
     unique,
     write_atomic,
@@ -61,15 +62,8 @@ def write_table(
         raise InvalidConfig(f"{path} already exists: pass another name, or --force to replace it")
     if not os.path.isdir(folder := os.path.dirname(path) or "."):
         raise InvalidConfig(f"there is no directory {folder} for {path}: create it first")
-    partial = f"{path}.{unique()}"
-    try:
-        with open(partial, "wb") as file:
-            _write(lines, file, form)
-        os.replace(partial, path)
-    except BaseException:
-        if os.path.exists(partial):
-            os.unlink(partial)
-        raise
+    with new_file_for(path) as file:
+        _write(lines, file, form)
 
 
 def _print(lines: Sequence[Mapping[str, Any]], form: str) -> None:
