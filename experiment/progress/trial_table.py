@@ -27,6 +27,7 @@ from holdfast.text.values import (
     cut,
     duration,
     filled,
+    fitting,
     format_cell,
     joined,
     param_cell,
@@ -122,10 +123,9 @@ def fitted_table(
         ]
         for at, row in enumerate(shown)
     ]
-    fitting = _fitting(headers, cells, width) if width else len(headers)
-    shown_params = max(0, fitting - len(first) - len(goal))
-    left_out = max(0, len(params) - shown_params)
-    return FittedTable(headers[:fitting], [line[:fitting] for line in cells], left_out)
+    fit = fitting(_widths(headers, cells), width)
+    left_out = max(0, len(params) - max(0, fit - len(first) - len(goal)))
+    return FittedTable(headers[:fit], [line[:fit] for line in cells], left_out)
 
 
 def _used(rows: Sequence[TrialRow]) -> dict[str, list[str]]:
@@ -172,14 +172,8 @@ def _iteration(row: TrialRow) -> str:
     return f"{row.iteration}/{row.last}"
 
 
-def _fitting(headers: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> int:
-    """The number of columns that fit, with two spaces between them."""
-    used = -2
-    for at, column in enumerate(zip(headers, *cells, strict=True)):
-        used += 2 + max(map(width_of, column))
-        if used > width and at > 1:
-            return at
-    return len(headers)
+def _widths(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(width_of, column)) for column in zip(headers, *cells, strict=True)]
 
 
 def shares(groups: Sequence[Sequence[T]], reserved: Sequence[int], room: int) -> list[T]:
@@ -242,7 +236,7 @@ def picture(summary: Summary, *, width: int, height: int) -> list[Line]:
 def table_lines(summary: Summary, rows: Sequence[TrialRow], table: FittedTable) -> list[Line]:
     """The headers of the `table` and one line for each of the `rows`."""
     headers, cells, _ = table
-    widths = [max(map(width_of, column)) for column in zip(headers, *cells, strict=True)]
+    widths = _widths(headers, cells)
     best = summary.best.trial_id if summary.best else None
     right = range(left_columns(headers), len(headers))
     lines: list[Line] = [((joined(headers, widths, right), "bold dim"),)]

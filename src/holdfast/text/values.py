@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from holdfast.names import printable
 from holdfast.trial.values import READ_BITS, whole_text
@@ -53,11 +54,17 @@ def aligned(
     that is still too long is cut.
     """
     widths = [max(map(width_of, column)) for column in zip(*lines, strict=True)]
-    while width and len(widths) > 2 and sum(widths) + 2 * (len(widths) - 1) > width:
-        widths.pop()
+    del widths[fitting(widths, width) :]
     for line in lines:
         text = joined(line, widths, right)
         yield cut(text, width) if width else text
+
+
+def fitting(widths: Sequence[int], width: int) -> int:
+    """The number of columns with these `widths` that fit side by side, at least two; all if
+    `width` is 0."""
+    ends = accumulate(one + 2 for one in widths)
+    return sum(not width or end - 2 <= width or at < 2 for at, end in enumerate(ends))
 
 
 def _columns(sign: str) -> int:
