@@ -78,13 +78,19 @@ def finding_on_node(checkpoint: NamedCheckpoint, *, in_use: bool) -> Finding:
             f"{checkpoint.title} (iteration {record.iteration}) was reported with NO_UPLOAD, and "
             f"is gone with the run on node {record.node}",
         )
+    return unusable(
+        checkpoint, f"was lost with the run on node {record.node}: it was not in storage yet"
+    )
+
+
+def unusable(checkpoint: NamedCheckpoint, why: str) -> Finding:
+    """A checkpoint that no trial can resume from; `why` is the rest of a sentence about it."""
     return problem(
         "checkpoint-broken",
         checkpoint.folder,
-        f"{checkpoint.title} (iteration {record.iteration}) was lost with the run on node "
-        f"{record.node}: it was not in storage yet",
+        f"{checkpoint.title} (iteration {checkpoint.record.iteration}) {why}",
         advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
-        "this one from the records",
+        "this one from the records, or downloads it if storage has it complete",
         remedy=Remedy.REPAIR,
     )
 
@@ -314,20 +320,10 @@ def _examine_checkpoints(
             if not is_mirror and checkpoint.was_on_node:
                 tree.findings.append(finding_on_node(checkpoint, in_use=in_use))
             elif is_here or not is_mirror:
-                tree.findings.append(_lost(checkpoint, tree.broken[checkpoint.folder]))
+                reason = tree.broken[checkpoint.folder]
+                tree.findings.append(unusable(checkpoint, f"cannot be used: {reason}"))
         elif not checkpoint.record.committed:
             tree.findings.append(_staged(checkpoint))
-
-
-def _lost(checkpoint: NamedCheckpoint, reason: str) -> Finding:
-    return problem(
-        "checkpoint-broken",
-        checkpoint.folder,
-        f"{checkpoint.title} (iteration {checkpoint.record.iteration}) cannot be used: {reason}",
-        advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
-        "this one from the records, or downloads it if storage has it complete",
-        remedy=Remedy.REPAIR,
-    )
 
 
 def _staged(checkpoint: NamedCheckpoint) -> Finding:

@@ -354,7 +354,9 @@ def _judge_checkpoints(
         elif is_here:
             yield _not_uploaded(checkpoint, in_use=in_use)
         elif not (tree.layout.root / checkpoint.folder).is_dir():
-            yield _nowhere(checkpoint)
+            yield examination.unusable(
+                checkpoint, "is neither on this machine nor complete in storage"
+            )
 
 
 def has_whole(tree: Tree, checkpoint: examination.NamedCheckpoint) -> bool:
@@ -378,17 +380,6 @@ def _not_uploaded(checkpoint: examination.NamedCheckpoint, *, in_use: bool) -> F
         f"{PREFIX}{checkpoint.folder}",
         f"{checkpoint.title} ({size(checkpoint.record.size_bytes)}) is on this machine only",
         remedy=Remedy.SYNC,
-    )
-
-
-def _nowhere(checkpoint: examination.NamedCheckpoint) -> Finding:
-    return problem(
-        "checkpoint-broken",
-        checkpoint.folder,
-        f"{checkpoint.title} is neither on this machine nor complete in storage",
-        advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
-        "this one",
-        remedy=Remedy.REPAIR,
     )
 
 
