@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.trial_folder import Row, numeric
 from holdfast.experiment.progress.scheduler_facts import RungCount
+from holdfast.experiment.records.rows import AUTOMATIC
 from holdfast.lazy import MATPLOTLIB
 from holdfast.plain_numbers import is_number
-from holdfast.results.ranking import AUTOMATIC, reported_names
+from holdfast.results.ranking import reported_names
 from holdfast.syncer.files.durable import new_file_for
 from holdfast.text.values import counted, format_value, short_headers
 from holdfast.trial.errors import InvalidConfig, TuneError

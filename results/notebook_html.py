@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import best_text, counts_text, failure_lines, hidden_text
-from holdfast.results.ranking import AUTOMATIC
+from holdfast.experiment.records.rows import AUTOMATIC
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.text.tables import (
     RED,

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, numeric, portable
-from holdfast.experiment.records.rows import columns_of, tag_columns
+from holdfast.experiment.records.rows import AUTOMATIC, columns_of, tag_columns
 from holdfast.experiment.user_objects.stored_objects import ResolveConfig, config_without_code
 from holdfast.results.ranking import (
-    AUTOMATIC,
     NoBestResult,
     Placed,
     check_mode,

@@ -12,9 +12,10 @@ from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.folder.nodes_file import NodeBeat, read_news
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
 from holdfast.experiment.progress.wording import cause, user_frame
+from holdfast.experiment.records.rows import AUTOMATIC
 from holdfast.experiment.records.view import Condition, ExperimentView, Standing
 from holdfast.results.logs import log_names, place_of
-from holdfast.results.ranking import AUTOMATIC, params_of, varied_names
+from holdfast.results.ranking import params_of, varied_names
 from holdfast.results.result import Result
 from holdfast.results.result_grid import front_of
 from holdfast.scheduler.machine import Machine

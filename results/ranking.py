@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.records.rows import columns_of
+from holdfast.experiment.records.rows import AUTOMATIC, columns_of
 from holdfast.lazy import PANDAS
 from holdfast.plain_numbers import is_number
 from holdfast.scheduler.events import ExperimentSpec
@@ -102,30 +102,6 @@ def varied_in(
 def _differs(configs: Sequence[Mapping[str, Any]], name: str) -> bool:
     first = configs[0].get(name)
     return any(name not in config or config[name] != first for config in configs)
-
-
-# Metrics that every row has: the user's own are shown before them.
-AUTOMATIC = frozenset(
-    {
-        "checkpoint_dir_name",
-        "config",
-        "date",
-        "done",
-        "experiment_tag",
-        "hostname",
-        "iterations_since_restore",
-        "node_ip",
-        "node_name",
-        "pid",
-        "should_checkpoint",
-        "time_since_restore",
-        "time_this_iter_s",
-        "time_total_s",
-        "timestamp",
-        "training_iteration",
-        "trial_id",
-    }
-)
 
 
 class NoBestResult(TuneError, RuntimeError):

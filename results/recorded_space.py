@@ -7,19 +7,12 @@ user code. The text is parsed as data and never evaluated.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from holdfast.trial import space
 from holdfast.trial.errors import InvalidSearchSpace
 
-_DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
-    name: getattr(space, name)
-    for name in (
-        *("uniform", "quniform", "loguniform", "qloguniform", "randn", "qrandn"),
-        *("randint", "qrandint", "lograndint", "qlograndint", "choice"),
-    )
-} | {"grid_search": space.choice}
+_DOMAINS: Final = {**space.DOMAINS, "choice": space.choice, "grid_search": space.choice}
 _UNREADABLE = (SyntaxError, ValueError, TypeError, MemoryError, RecursionError, InvalidSearchSpace)
 
 

@@ -22,10 +22,15 @@ from holdfast.experiment.folder.trial_folder import (
     TrialFolder,
     numeric,
 )
-from holdfast.experiment.records.rows import columns_of, result_metrics, result_row, tag_columns
+from holdfast.experiment.records.rows import (
+    AUTOMATIC,
+    columns_of,
+    result_metrics,
+    result_row,
+    tag_columns,
+)
 from holdfast.experiment.user_objects.stored_objects import ResolveConfig, config_without_code
 from holdfast.results.ranking import (
-    AUTOMATIC,
     NoBestResult,
     check_mode,
     dataframe,

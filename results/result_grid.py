@@ -15,7 +15,7 @@ from holdfast.compat.advice import explained_attribute
 from holdfast.experiment.callbacks.trial_view import Searched, Surroundings, TrialView
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX
 from holdfast.experiment.folder.trial_folder import Row
-from holdfast.experiment.records.rows import columns_of
+from holdfast.experiment.records.rows import AUTOMATIC, columns_of
 from holdfast.experiment.records.view import Condition, ExperimentView
 from holdfast.experiment.user_objects.stored_objects import (
     Completed,
@@ -25,7 +25,6 @@ from holdfast.experiment.user_objects.stored_objects import (
 from holdfast.names import printable
 from holdfast.results.outcome import Outcome
 from holdfast.results.ranking import (
-    AUTOMATIC,
     NoBestResult,
     analysed,
     check_mode,

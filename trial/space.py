@@ -436,6 +436,16 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
     return Normal(**_reals("qrandn", mean=mean, sd=sd, q=q))
 
 
+# The functions that make a domain of numbers, by name.
+DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
+    one.__name__: one
+    for one in (
+        *(uniform, quniform, loguniform, qloguniform, randint, qrandint),
+        *(lograndint, qlograndint, randn, qrandn),
+    )
+}
+
+
 @explains_call("tune.choice")
 @_of_a_list
 def choice(categories: Sequence[Any]) -> Categorical:

@@ -21,7 +21,7 @@ from holdfast.experiment.callbacks.trial_view import TrialView, Views
 from holdfast.experiment.progress.summary import ProgressView, Summary
 from holdfast.experiment.progress.views import notebook_display
 from holdfast.experiment.progress.wording import closing_lines, node_lines, storage_text
-from holdfast.experiment.records.rows import CONFIG
+from holdfast.experiment.records.rows import AUTOMATIC, CONFIG
 from holdfast.names import printable
 from holdfast.text.tables import html_table, text_table
 from holdfast.text.trials import stop_text
@@ -36,18 +36,6 @@ Columns = Mapping[str, str] | Sequence[str]
 
 _STATUS_ORDER = ("RUNNING", "PAUSED", "TERMINATED", "ERROR", "PENDING")
 _NODE = "node"
-# Numbers in every row that do not show how good a trial is.
-_BOOKKEEPING = frozenset(
-    {
-        "timestamp",
-        "training_iteration",
-        "time_this_iter_s",
-        "time_total_s",
-        "time_since_restore",
-        "iterations_since_restore",
-        "pid",
-    }
-)
 
 
 class ProgressReporter(Described):
@@ -322,7 +310,7 @@ def _add(columns: dict[str, str], name: str, header: str | None) -> None:
 
 def is_telling(name: str, value: object) -> bool:
     """True if an item of a row is a number of the user's, not one of holdfast's."""
-    return type(value) in (int, float) and name not in _BOOKKEEPING
+    return type(value) in (int, float) and name not in AUTOMATIC
 
 
 def _number(trial: TrialView, metric: str | None) -> float | None:

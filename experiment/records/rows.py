@@ -65,6 +65,28 @@ def _read(path: str) -> bytes:
 
 CONFIG = "config"
 _NESTED = frozenset({dict, list, tuple, bytes})
+# Metrics that every row has: the user's own are shown before them.
+AUTOMATIC = frozenset(
+    {
+        "checkpoint_dir_name",
+        "config",
+        "date",
+        "done",
+        "experiment_tag",
+        "hostname",
+        "iterations_since_restore",
+        "node_ip",
+        "node_name",
+        "pid",
+        "should_checkpoint",
+        "time_since_restore",
+        "time_this_iter_s",
+        "time_total_s",
+        "timestamp",
+        "training_iteration",
+        "trial_id",
+    }
+)
 
 
 def result_row(trial: Trial, *, with_config: bool = True) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from holdfast.text.trials import unread_text
 from holdfast.text.values import counted
 from holdfast.trial.errors import Failure
 from holdfast.trial.space import Categorical, Float, Integer
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status
 from holdfast.trial.values import key_name
 
 _SHOWN_IDS: Final = 100
@@ -154,7 +154,7 @@ class Causes:
     """Groups failures by their cause, which it looks up once for each: a traceback takes 30 us."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[tuple[str, str], Failure]] = {}
+        self._known: dict[tuple[str, int], tuple[str, str]] = {}
 
     def plain(self, machine: Machine) -> list[dict[str, Any]]:
         """The causes, most frequent first: of trials that failed for good, and (not `final`) of
@@ -166,7 +166,11 @@ class Causes:
             for one, failure in failures_of(trial)
         ]
         for _, _, trial, attempt, failure in sorted(several, key=lambda one: one[:2]):
-            self._add(found, trial, attempt, failure)
+            known = found.setdefault(trial.trial_id, {})
+            final = trial.status is Status.ERROR and trial.attempt == attempt
+            key = self._cause(trial.trial_id, attempt, failure)
+            if final or key not in known:
+                known[key] = final, failure
         groups: dict[tuple[tuple[str, str], bool], list[tuple[str, Failure]]] = {}
         for trial_id, causes in found.items():
             for key, (final, failure) in causes.items():
@@ -184,22 +188,12 @@ class Causes:
             for (_, final), group in by_size[:_MOST_CAUSES]
         ]
 
-    def _add(
-        self,
-        found: dict[str, dict[tuple[str, str], tuple[bool, Failure]]],
-        trial: Trial,
-        attempt: int,
-        failure: Failure,
-    ) -> None:
-        at = trial.trial_id, attempt
-        key, first = self._known.get(at, (None, None))
-        if key is None or first is None:
-            key, first = cause(failure.headline, user_frame(failure)), failure
-            self._known[at] = key, first
-        final = trial.status is Status.ERROR and trial.attempt == attempt
-        known = found.setdefault(trial.trial_id, {})
-        if final or key not in known:
-            known[key] = final, first
+    def _cause(self, trial_id: str, attempt: int, failure: Failure) -> tuple[str, str]:
+        key = self._known.get((trial_id, attempt))
+        if key is None:
+            key = cause(failure.headline, user_frame(failure))
+            self._known[trial_id, attempt] = key
+        return key
 
 
 def _nodes_of(group: Sequence[tuple[str, Failure]]) -> dict[str, int]:

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -299,12 +300,12 @@ class _Builder:
                 name: self.of_plain(item, _below(path, name), depth + 1)
                 for name, item in value.items()
             }
-            return Node(value=inner, file=self._file, path=path)
+            return replace(made, value=inner)
         if isinstance(value, list):
             items = [
                 self.of_plain(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)
             ]
-            return Node(value=items, file=self._file, path=path)
+            return replace(made, value=items)
         if not isinstance(value, (str, int, float, bool, type(None))):
             made.fail(f"a {type(value).__name__} is not a value of a sweep: put it in quotes")
         return made
@@ -317,14 +318,14 @@ class _Builder:
             value = scalar(found.value) if found.style is None else found.value
             if (kind := _SCALARS.get(found.tag)) is not None:
                 value = _tagged(found.value, kind, made)
-            return Node(value=value, file=self._file, line=line, path=path)
+            return replace(made, value=value)
         if found.id == "sequence":
             items = [
                 self.of_yaml(item, f"{path}[{at}]", item.start_mark.line + 1, depth + 1)
                 for at, item in enumerate(found.value)
             ]
-            return Node(value=items, file=self._file, line=line, path=path)
-        return Node(value=self._table(found, path, depth), file=self._file, line=line, path=path)
+            return replace(made, value=items)
+        return replace(made, value=self._table(found, path, depth))
 
     def _table(self, found: Any, path: str, depth: int) -> dict[str, Node]:
         table: dict[str, Node] = {}

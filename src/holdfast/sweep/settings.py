@@ -26,15 +26,8 @@ from holdfast.trial.metrics import near_text
 from holdfast.trial.space import Normal, grid_values
 
 _WANDB = ("value", "values", "distribution", "min", "max", "q", "mu", "sigma", "probabilities")
-_OURS: Mapping[str, Callable[..., Any]] = {
-    name: getattr(space, name)
-    for name in (
-        *("uniform", "quniform", "loguniform", "qloguniform", "randint", "qrandint"),
-        *("lograndint", "qlograndint", "randn", "qrandn"),
-    )
-}
 _OF_LISTS = {"choice": space.choice, "grid_search": space.grid_search}
-_WORDS = (*_WANDB, *_OURS, *_OF_LISTS, "parameters")
+_WORDS = (*_WANDB, *space.DOMAINS, *_OF_LISTS, "parameters")
 
 
 def space_of(parameters: Node, *, is_grid: bool) -> dict[str, Any]:
@@ -56,7 +49,7 @@ def _parameter(node: Node, *, is_grid: bool) -> Any:
         return node.value
     _check_supported(node.table())
     table = node.table(_WORDS)
-    ours = [name for name in table if name in _OURS or name in _OF_LISTS]
+    ours = [name for name in table if name in space.DOMAINS or name in _OF_LISTS]
     if "parameters" in table:
         _alone(node, table, "parameters")
         return space_of(table["parameters"], is_grid=is_grid)
@@ -88,8 +81,8 @@ def _our_domain(name: str, node: Node) -> Any:
             node.items()
             return _OF_LISTS[name](node.plain())
         if node.is_table:
-            return _OURS[name](**node.plain())
-        return _OURS[name](*(item.number() for item in node.items()))
+            return space.DOMAINS[name](**node.plain())
+        return space.DOMAINS[name](*(item.number() for item in node.items()))
 
 
 def _wandb(node: Node, table: Mapping[str, Node], *, is_grid: bool) -> Any:

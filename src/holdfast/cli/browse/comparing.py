@@ -81,7 +81,12 @@ def _is_there(read: Callable[[str], ExperimentView], path: str) -> bool:
 
 def _show(made: Comparison) -> None:
     columns = [
-        [side.label, *_facts(side, made), *_settings(side, made), *_params(side, made)]
+        [
+            side.label,
+            *_facts(side, made),
+            *(param_cell(side.settings, name, _SETTING_WIDTH) for name in made.settings),
+            *(param_cell(side.params, name) for name in made.differing),
+        ]
         for side in made.sides
     ]
     names = ["", *_FACTS, *made.settings, *made.differing]
@@ -140,16 +145,6 @@ def _facts(side: Side, made: Comparison) -> list[str]:
         str(trial.iteration),
         duration(trial.time_total_s),
     ]
-
-
-def _settings(side: Side, made: Comparison) -> list[str]:
-    settings = side.settings
-    return [param_cell(settings, name, _SETTING_WIDTH) for name in made.settings]
-
-
-def _params(side: Side, made: Comparison) -> list[str]:
-    params = side.params
-    return [param_cell(params, name) for name in made.differing]
 
 
 def _blocks(names: Sequence[str], columns: list[list[str]]) -> Iterator[list[list[str]]]:
