@@ -161,8 +161,8 @@ class Entries:
         self.statuses: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
 
-    def update(self, machine: Machine, trial_ids: Iterable[str], *, is_live: bool) -> bool:
-        """Compute these trials again; returns whether any differs from before."""
+    def update(self, machine: Machine, trial_ids: Iterable[str], *, is_live: bool) -> None:
+        """Compute these trials again."""
         version = self.version + 1
         for trial_id in trial_ids:
             trial = machine.trials[trial_id]
@@ -175,7 +175,6 @@ class Entries:
             self._entries[trial_id] = new
             self._changed_at.pop(trial_id, None)
             self._changed_at[trial_id] = self.version = version
-        return self.version == version
 
     def changed_since(self, version: int) -> Iterator[dict[str, Any]]:
         """The trials that have changed after that version, the newest change first."""
@@ -200,9 +199,6 @@ class Entries:
             "params": {name: [one.get(name) for one in params] for name in self.shown_params},
             "metrics": {name: [one.get(name) for one in metrics] for name in self.shown_metrics},
         }
-
-    def entry(self, trial_id: str) -> Entry:
-        return self._entries[trial_id]
 
     @property
     def shown_params(self) -> list[str]:

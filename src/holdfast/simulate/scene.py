@@ -279,10 +279,6 @@ class KnownNodes:
         """The name of the place's node."""
         return self._names[place // _MOST_PLACES]
 
-    def is_there(self, name: str) -> bool:
-        """True if the node of this name has not left."""
-        return name in self._numbers
-
     def announce(self, node: int) -> float:
         """Tell the machine that the node will be taken back, if it is told; in how many
         seconds."""
