@@ -45,6 +45,14 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastLines:
+    """The last lines of a command's stderr or stdout."""
+
+    text: str = ""
+    of_stdout: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One start of a job. `exit_code` is negative for a signal; None while it runs, and if its
     runner was killed. `interrupted`: the runner asked it to end. `last_lines` are of its stderr,
@@ -114,15 +122,7 @@ class Job:
         attempt = Attempt(began_at=now, runner=runner)
         return replace(self, attempts=[*self.attempts, attempt])
 
-    def ended(
-        self,
-        now: float,
-        exit_code: int,
-        *,
-        interrupted: bool,
-        last_lines: str = "",
-        of_stdout: bool = False,
-    ) -> Job:
+    def ended(self, now: float, exit_code: int, *, interrupted: bool, lines: LastLines) -> Job:
         """Its command has ended. If it was asked to, and has not ended well, it is due again."""
         is_cut = interrupted and exit_code != 0
         last = replace(
@@ -130,8 +130,8 @@ class Job:
             ended_at=now,
             exit_code=exit_code,
             interrupted=is_cut,
-            last_lines=last_lines,
-            of_stdout=of_stdout,
+            last_lines=lines.text,
+            of_stdout=lines.of_stdout,
         )
         return replace(self, due=self.due and is_cut, attempts=[*self.attempts[:-1], last])
 

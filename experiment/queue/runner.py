@@ -15,7 +15,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from types import FrameType
 
 from holdfast.dataclass import dataclass
@@ -27,6 +26,7 @@ from holdfast.experiment.queue.queue_folder import (
     STDERR,
     STDOUT,
     Job,
+    LastLines,
     ListedJob,
     QueueFolder,
     State,
@@ -127,10 +127,12 @@ class JobProcess:
             status = 1
         return int(self._answer) if self._answer else (status or 1)
 
-    def last_lines(self) -> tuple[str, bool]:
-        """The last lines that it has written to stderr, else to stdout; whether of stdout."""
-        err, out = (_tail(str(self._folder.file(self.job.id, one))) for one in (STDERR, STDOUT))
-        return err or out, bool(out and not err)
+    def last_lines(self) -> LastLines:
+        """The last lines that it has written to stderr, else to stdout."""
+        for kind in (STDERR, STDOUT):
+            if text := _tail(str(self._folder.file(self.job.id, kind))):
+                return LastLines(text=text, of_stdout=kind == STDOUT)
+        return LastLines()
 
     def close(self) -> None:
         """Give back the lock and what it held."""
@@ -342,15 +344,12 @@ class QueueRunner:
         if code is None:
             return
         self._end_left()
-        text, of_stdout = one.last_lines()
-        self._ended[number] = partial(
-            Job.ended,
-            now=time.time(),
-            exit_code=code,
-            interrupted=bool(one.signums),
-            last_lines=text,
-            of_stdout=of_stdout,
-        )
+        interrupted, lines, now = bool(one.signums), one.last_lines(), time.time()
+
+        def change(job: Job) -> Job:
+            return job.ended(now, code, interrupted=interrupted, lines=lines)
+
+        self._ended[number] = change
         self._write_ends()
 
     def _write_ends(self) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.queue.queue_folder import Job, State
+from holdfast.experiment.queue.queue_folder import Job, LastLines, State
 
 NEW = Job(id=1, name="train", command=["train"], directory="/", added_at=1.0)
 RUNNING = NEW.begun(2.0, "bell")
 
 
 def ended(code: int, *, interrupted: bool = False) -> Job:
-    return RUNNING.ended(3.0, code, interrupted=interrupted, last_lines="end")
+    return RUNNING.ended(3.0, code, interrupted=interrupted, lines=LastLines(text="end"))
 
 
 def test_a_new_job_waits() -> None:
@@ -45,7 +45,7 @@ def test_a_job_that_was_asked_to_end_is_due_again_unless_it_was_done() -> None:
 def test_a_stopped_job_waits_for_a_retry() -> None:
     stopped = RUNNING.stopped_by_user()
     assert stopped.state(is_held=True) is State.RUNNING
-    over = stopped.ended(3.0, -2, interrupted=True)
+    over = stopped.ended(3.0, -2, interrupted=True, lines=LastLines())
     assert over.state(is_held=False) is State.STOPPED
     assert not over.due
     assert over.retried().state(is_held=False) is State.INTERRUPTED
