@@ -28,6 +28,8 @@ class AxPlayer:
             name=task.name, parameters=[_parameter(axis) for axis in task.space]
         )
         self._client.configure_optimization(objective="-loss")
+        # Its first 5 trials would else have to end before the workers 6 to 8 get one.
+        self._client.configure_generation_strategy(allow_exceeding_initialization_budget=True)
 
     def next(self) -> Run:
         ((number, config),) = self._client.get_next_trials(max_trials=1).items()

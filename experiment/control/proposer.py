@@ -426,7 +426,8 @@ class Proposer:
         assert isinstance(self._search, Searcher)
         spec, space = self._spec, self._param_space
         self.is_open = False
-        taken = introduce(self._search, spec.metric, spec.mode, space, seed=spec.seed)
+        given = {"seed": spec.seed, "time_budget_s": spec.budget_s}
+        taken = introduce(self._search, spec.metric, spec.mode, space, **given)
         searched = list(searched_in(self._param_space))
         if taken:
             self._must_answer = searched

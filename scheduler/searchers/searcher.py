@@ -124,7 +124,8 @@ class Searcher(Described):
     ) -> bool:
         """Take metric, mode and space from the Tuner; return False if the space is already set.
 
-        `spec` has the experiment's `seed`, which is the same after a restore.
+        `spec` has the experiment's `seed`, which is the same after a restore, and
+        `time_budget_s`: its seconds, None without a limit.
         """
         return False
 

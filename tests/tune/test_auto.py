@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 import numpy as np
@@ -179,6 +180,26 @@ def test_where_trials_fail_is_avoided() -> None:
         else:
             ended(search, trial, far(config))
     assert sum(failed[15:]) <= 2  # by chance in 1 of 37 searches
+
+
+@pytest.mark.parametrize(("limit", "is_timed"), [({}, False), ({"time_budget_s": 1e6}, True)])
+def test_a_slow_config_must_promise_more_if_the_time_is_limited(
+    limit: dict[str, Any], is_timed: bool
+) -> None:
+    found = simulate(
+        lambda config, step: {"loss": (config["x"] - 0.3) ** 2},
+        param_space=PLANE,
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", search_alg="auto", num_samples=30, **limit
+        ),
+        workers=1,
+        iterations=1,
+        seconds_per_iteration=lambda config: 100 ** config["y"],
+    )
+    slowness = [trial.config["y"] for trial in found.trials[15:]]
+    assert (fmean(slowness) < 0.15) == is_timed
+    best = min(found.trials, key=lambda trial: math.inf if trial.best is None else trial.best)
+    assert best.config["x"] == pytest.approx(0.3, abs=0.02)
 
 
 @pytest.mark.process

@@ -29,7 +29,9 @@ class AutoSearch(LibrarySearch):
     coordinate. A trial that runs counts with the value that the process expects of it. A failed
     trial is as bad as the worst half. A value that is better than all others by far does not blind
     it for the others: losses above the median count only to twice its distance from the best.
-    The process has the likelier one of two priors: a smooth loss, or one with much noise.
+    The process has the likelier one of two priors: a smooth loss, or one with much noise. If the
+    run has a time limit, the highest expected improvement per second comes next, as a second
+    process expects the time that a config takes.
 
     It searches every domain, also in a choice; a choice of numbers is taken as ordered. The values
     of a `grid_search` are tried in turn, in as many trials each, and the rest is searched for
@@ -42,11 +44,15 @@ class AutoSearch(LibrarySearch):
     out, as are failed trials. The metric and the mode must be those of this search.
 
     D. R. Jones, M. Schonlau, W. J. Welch, "Efficient Global Optimization of Expensive Black-Box
-    Functions" (1998); several metrics as in J. Knowles, "ParEGO" (2006). For the parameters see
-    `LibrarySearch`. Raises InvalidConfig, ExperimentNotFound.
+    Functions" (1998); improvement per second as in J. Snoek, H. Larochelle, R. P. Adams,
+    "Practical Bayesian Optimization of Machine Learning Algorithms" (2012); several metrics as in
+    J. Knowles, "ParEGO" (2006). For the parameters see `LibrarySearch`.
+
+    Raises InvalidConfig, ExperimentNotFound.
     """
 
     takes_many_metrics = True
+    _budget_s: float | None = None
 
     def __init__(
         self,
@@ -81,6 +87,12 @@ class AutoSearch(LibrarySearch):
             one.check(goal.metrics[0], goal.modes[0])
         return goal, terms, [*points, *first_points(self._earlier, terms, points)]
 
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        self._budget_s = spec.get("time_budget_s")
+        return super().set_search_properties(metric, mode, config, **spec)
+
     def construction(self) -> Construction:
         """With what it has read of the earlier runs: their folders may be gone later."""
         made = super().construction()
@@ -96,7 +108,13 @@ class AutoSearch(LibrarySearch):
     def open_study(self, parameters: GridParameters, goal: SearchGoal, seed: int) -> Study:
         from holdfast.tune.search.auto_study import AutoStudy
 
-        return AutoStudy(parameters, seed=seed, grids=parameters.grids, metrics=len(goal.metrics))
+        return AutoStudy(
+            parameters,
+            seed=seed,
+            grids=parameters.grids,
+            metrics=len(goal.metrics),
+            budget_s=self._budget_s,
+        )
 
 
 class GridParameters(Parameters):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain, pairwise
 from typing import Any, Final
@@ -23,6 +23,7 @@ from holdfast.tune.search.gaussian_process import (
     SMOOTH,
     Array,
     GaussianProcess,
+    Kernel,
     log_expected_improvement,
 )
 from holdfast.tune.search.library import Losses, Query, Study, one_thread
@@ -51,6 +52,8 @@ _LAST: Final = 1.0 - 1e-9
 _AT_ENDS: Final = 0.1
 # Whole numbers and steps with so few values are rounded for the model, as they are for a trial.
 _FEW_VALUES: Final = 32
+# How many results the model of the costs learns from at most: costs are smooth.
+_MOST_COSTS: Final = 50
 # The least number of pairs of reports that a line's slope is fitted to, and the most.
 _LEAST_PAIRS, _MOST_PAIRS = 3, 50
 # Reports at powers of this iteration are kept.
@@ -215,10 +218,13 @@ class Tried:
     """A config, and what it has reported: its last `losses`, None while it runs and if it failed,
     and in `steps` those at some iterations and at the `newest` one.
 
-    `is_early`: a scheduler has stopped it.
+    `is_early`: a scheduler has stopped it. `took_s` is the time that it has trained once it has
+    ended, `cost` the logarithm of that per iteration; None if it has not reported.
     """
 
     vector: Array
+    took_s: float = 0.0
+    cost: float | None = None
     steps: dict[int, Losses] = field(default_factory=dict)
     newest: int = 0
     losses: Losses | None = None
@@ -290,8 +296,49 @@ def _line(pairs: Array) -> tuple[Array, Array]:
     return slopes, shifts
 
 
+class Costs:
+    """A Gaussian process over configs that expects their `Tried.cost`.
+
+    Costs count less and less as the `budget_s` is used up, and nothing at its end: E. H. Lee, V.
+    Perrone, C. Archambeau, M. Seeger, "Cost-aware Bayesian Optimization" (2020).
+    """
+
+    def __init__(self, axes: Axes, budget_s: float) -> None:
+        self._axes, self._budget_s = axes, budget_s
+        self._workers = 1
+        self.weight = 1.0
+        self._kernels = [prior.kernel(axes.columns) for prior in (SMOOTH, NOISY)]
+        self._process: GaussianProcess | None = None
+        self._spread = 0.0
+
+    def fit(self, tried: Sequence[Tried]) -> None:
+        running = sum(not one.is_ended for one in tried)
+        self._workers = max(self._workers, running + 1)
+        used_s = sum(one.took_s for one in tried)
+        self.weight = max(1.0 - used_s / self._workers / self._budget_s, 0.0)
+        known = [one for one in tried if one.cost is not None]
+        if len(known) < _LEAST_RESULTS:
+            return
+        kept = np.linspace(0, len(known) - 1, min(len(known), _MOST_COSTS)).astype(int)
+        points = self._axes.points(np.stack([known[at].vector for at in kept]))
+        costs = np.array([known[at].cost for at in kept])
+        self._spread = max(float(costs.std()), 1e-9)
+        values = (costs - costs.mean()) / self._spread
+        steps = _FIRST_STEPS if self._process is None else _STEPS
+        self._kernels = [kernel.fit(points, values, steps=steps) for kernel in self._kernels]
+        self._process = GaussianProcess(_likelier(self._kernels), points, values)
+
+    def predict(self, vectors: Array) -> Array:
+        """The expected costs, apart from a number that all have in common."""
+        if self._process is None:
+            return np.zeros(len(vectors))
+        means, _ = self._process.predict(self._axes.points(vectors))
+        return self.weight * self._spread * means
+
+
 class AutoStudy(Study):
-    """A Gaussian process over configs and iterations.
+    """A Gaussian process over configs and iterations. If the run has a time budget, a second one
+    expects what a config costs, and the most improvement per second comes first.
 
     All that it knows follows from the calls and their order, so that it continues after a restore
     as if it had not ended.
@@ -304,6 +351,7 @@ class AutoStudy(Study):
         seed: int = 0,
         grids: Collection[str] = (),
         metrics: int = 1,
+        budget_s: float | None = None,
     ) -> None:
         self._parameters = parameters
         self._metrics = metrics
@@ -322,6 +370,7 @@ class AutoStudy(Study):
         priors = (SMOOTH,) if self._axes.sizes.all() else (SMOOTH, NOISY)
         self._kernels = [prior.kernel(axes) for prior in priors]
         self._kernel = self._kernels[0]
+        self._costs = None if budget_s is None else Costs(self._axes, budget_s)
         self._results = 0
         self._fitted = 0  # the number of results that the kernel has seen
         # Courses are compared only if some end early: else all end at the same iteration.
@@ -339,6 +388,7 @@ class AutoStudy(Study):
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         tried = self._tried[query.number]
         tried.losses, tried.is_ended, tried.is_early = losses, True, query.pruned
+        tried.took_s, tried.cost = _cost(query.row)
         self._uses_steps |= query.pruned
         self._results += losses is not None
         if self._results >= max(_LEAST_RESULTS, _GROWTH * self._fitted, self._fitted + 1):
@@ -349,7 +399,9 @@ class AutoStudy(Study):
                 self._kernels = [
                     kernel.fit(data.points, data.values, steps=steps) for kernel in self._kernels
                 ]
-            self._kernel = min(self._kernels, key=lambda kernel: kernel.loss)
+                if self._costs is not None:
+                    self._costs.fit(list(self._tried.values()))
+            self._kernel = _likelier(self._kernels)
 
     # -- what comes next -----------------------------------------------------------------------
 
@@ -393,7 +445,7 @@ class AutoStudy(Study):
         return _with(self._axes.of_cube(parts[None, :]), fixed)
 
     def _improving(self, fixed: dict[int, float], rng: np.random.Generator) -> Array:
-        """Vectors, those with the highest expected improvement first."""
+        """Vectors, those with the highest expected improvement, or that per second, first."""
         data = self._data(rng)
         count = len(self._tried)
         doubts = count > _DOUBT_AFTER and count % _DOUBT == 0
@@ -418,21 +470,26 @@ class AutoStudy(Study):
         def improvement(vectors: Array) -> Array:
             return log_expected_improvement(*process.predict(self._whole(vectors)), best)
 
+        def worth(vectors: Array) -> Array:
+            costs = 0.0 if self._costs is None else self._costs.predict(vectors)
+            return improvement(vectors) - costs
+
         widths = 10 ** rng.uniform(-2.5, -0.5, (_NEAR, 1))
         around = self._axes.near(good[rng.integers(0, len(good), _NEAR)], widths, rng)
         even = self._axes.draw(_RANDOM // 2, rng)
         outer = self._axes.draw(_RANDOM // 2, rng, at_ends=0.5)
         found = _with(np.vstack([even, outer, around]), fixed)
-        gains = improvement(found)
+        worths = worth(found)
         for turn in range(_ROUNDS):
-            top = np.argsort(-gains)[:20]
+            top = np.argsort(-worths)[:20]
             centers = np.repeat(found[top[:5]], _AROUND // 5, axis=0)
             nearer = _with(self._axes.near(centers, 0.05 * 0.4**turn, rng), fixed)
             found = np.vstack([found[top], nearer])
-            gains = np.concatenate([gains[top], improvement(nearer)])
+            worths = np.concatenate([worths[top], worth(nearer)])
+        ranked: Array = found[np.argsort(-worths)[:20]]
         if self._metrics == 1 and kernel is self._kernel:
-            self._expect(data.scale, best, math.exp(float(gains.max())))
-        return found[np.argsort(-gains)[:20]]
+            self._expect(data.scale, best, math.exp(float(improvement(ranked[:1])[0])))
+        return ranked
 
     def _expect(self, scale: _Scale, best: float, gain: float) -> None:
         gain *= scale.unit
@@ -533,6 +590,18 @@ def _standardized(rows: Sequence[Losses | None], weights: Array) -> tuple[Array,
     first = float(spread[0])
     scale = _Scale(zero=float(least[0]) + first * mean, unit=first * deviation, spread=first)
     return (values - mean) / deviation, scale
+
+
+def _likelier(kernels: Sequence[Kernel]) -> Kernel:
+    return min(kernels, key=lambda kernel: kernel.loss)
+
+
+def _cost(row: Mapping[str, Any]) -> tuple[float, float | None]:
+    """The seconds of training, and the logarithm of those per iteration."""
+    seconds, iterations = row.get("time_total_s"), row.get("training_iteration")
+    if not (is_number(seconds) and is_number(iterations) and 0 < seconds < math.inf):
+        return 0.0, None
+    return seconds, math.log(seconds / max(iterations, 1))
 
 
 def _with(vectors: Array, fixed: dict[int, float]) -> Array:
