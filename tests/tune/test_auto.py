@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
@@ -225,3 +226,24 @@ def test_courses_that_fall_by_a_factor_do_not_mislead_it() -> None:
         )
         best = min(found.trials, key=lambda trial: math.inf if trial.best is None else trial.best)
         assert best.config["x"] == pytest.approx(3, abs=0.03)
+
+
+def punished(config: dict[str, Any]) -> None:
+    tune.report({"loss": config["x"] if config["x"] < 0.2 else sys.float_info.max})
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("error")
+def test_the_largest_float_as_a_penalty_leaves_a_run_that_can_be_restored(tmp_path: Path) -> None:
+    tuner = tune.Tuner(
+        punished,
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", search_alg=AutoSearch(seed=1), num_samples=16
+        ),
+        run_config=tune.RunConfig(name="run", storage_path=str(tmp_path)),
+    )
+    best = tuner.fit().best.config["x"]
+    assert best < 0.2
+    again = tune.Tuner.restore(str(tmp_path / "run"), punished).fit()
+    assert (len(again), again.best.config["x"]) == (16, best)

@@ -54,6 +54,10 @@ _AT_ENDS: Final = 0.1
 _FEW_VALUES: Final = 32
 # How many results the model of the costs learns from at most: costs are smooth.
 _MOST_COSTS: Final = 50
+# Losses beyond are taken as this one, and smaller differences as none, so that no sum, difference
+# or ratio of them overflows: a loss may be the largest float, as a penalty.
+_LARGEST: Final = 1e100
+_LEAST_SPREAD: Final = 1e-200
 # The least number of pairs of reports that a line's slope is fitted to, and the most.
 _LEAST_PAIRS, _MOST_PAIRS = 3, 50
 # Reports at powers of this iteration are kept.
@@ -383,11 +387,12 @@ class AutoStudy(Study):
         self._known.add(_key(assignment))
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
-        self._tried[query.number].saw(max(step, 1), losses)
+        self._tried[query.number].saw(max(step, 1), _bounded(losses))
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         tried = self._tried[query.number]
-        tried.losses, tried.is_ended, tried.is_early = losses, True, query.pruned
+        tried.losses = None if losses is None else _bounded(losses)
+        tried.is_ended, tried.is_early = True, query.pruned
         tried.took_s, tried.cost = _cost(query.row)
         self._uses_steps |= query.pruned
         self._results += losses is not None
@@ -576,7 +581,7 @@ def _standardized(rows: Sequence[Losses | None], weights: Array) -> tuple[Array,
     """
     known = np.array([one for one in rows if one is not None])
     least = known.min(axis=0)
-    spread = np.maximum(np.median(known, axis=0) - least, 1e-300)
+    spread = np.maximum(np.median(known, axis=0) - least, _LEAST_SPREAD)
     parts = np.minimum((known - least) / spread, 2.0)
     if len(weights) == 1:
         merged = parts[:, 0]
@@ -602,6 +607,10 @@ def _cost(row: Mapping[str, Any]) -> tuple[float, float | None]:
     if not (is_number(seconds) and is_number(iterations) and 0 < seconds < math.inf):
         return 0.0, None
     return seconds, math.log(seconds / max(iterations, 1))
+
+
+def _bounded(losses: Losses) -> Losses:
+    return tuple(min(max(loss, -_LARGEST), _LARGEST) for loss in losses)
 
 
 def _with(vectors: Array, fixed: dict[int, float]) -> Array:
