@@ -370,7 +370,7 @@ def fits_no_trial(state: State) -> bool:
         return False
     rounds = 1
     if state.spec.confirm and not state.confirming:  # leave time for the fresh runs
-        rounds += math.ceil(CANDIDATES * state.spec.confirm / (len(state.placement.holds) + 1))
+        rounds += math.ceil(CANDIDATES * state.spec.confirm / _workers(state))
     newest = [
         trial
         for trial in islice(reversed(state.trials.values()), _NEWEST)
@@ -379,6 +379,18 @@ def fits_no_trial(state: State) -> bool:
     longest = max((one.iteration for one in newest if not _is_early(one)), default=0)
     took_s = max((_whole_s(one, longest) for one in newest), default=0.0)
     return state.active_s + rounds * _MARGIN * took_s > budget_s
+
+
+def _workers(state: State) -> int:
+    """How many fresh runs could run at once, as far as that is known without a look at every
+    node. After a restore nothing runs yet."""
+    placement, resources = state.placement, state.spec.resources
+    most = MANY if state.spec.max_concurrent is None else state.spec.max_concurrent
+    running = len(placement.holds)
+    if placement.cluster or resources is None:
+        return min(running + 1, most)
+    room = len(placement.idle) + placement.capacity.room(resources.required_resources, MANY)
+    return min(running + max(room, 1), most)
 
 
 def _whole_s(trial: Trial, iterations: int) -> float:

@@ -116,6 +116,19 @@ def test_a_restore_with_more_time_continues_the_search_first() -> None:
     assert not run.machine.confirming
 
 
+def test_a_restore_with_free_workers_plans_the_time_of_fresh_runs_on_all_of_them() -> None:
+    """Two rounds of eight trials fit the rest of the time, seven of one trial do not."""
+    run = Rehearsal(
+        capacity={"CPU": 8}, **{**GOAL, "num_samples": -1}, time_budget_s=1.0, fits_budget=True
+    )
+    run.suggest()
+    trains(run, "t0", 1.0)
+    trial = run.trial("t0")
+    left_s = 4 * (trial.ended_at - trial.began_at)
+    effects = run.resume(changed={"time_budget_s": run.machine.active_s + left_s})
+    assert effects == [Suggest(index=1)]
+
+
 def test_a_restore_may_ask_for_fresh_runs_of_a_finished_search() -> None:
     study = Study(confirm=0).to_the_end()
     effects = study.run.resume(changed={"confirm": 2})
