@@ -161,7 +161,8 @@ SETTINGS: Final[Mapping[str, str]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """The settings that the caller of a restore gives. None leaves one as it was; an infinite
-    `time_budget_s` removes the budget.
+    `time_budget_s` removes the budget. `fits_budget`: it is that of `budget`, whose trials end by
+    themselves; None: as it was.
 
     `settings` maps names of SETTINGS to new values. `is_sure`: a user's own stopper counts as a
     new one even if it has the name of the former, because only the name is known. `before` is the
@@ -172,6 +173,7 @@ class Changes:
     stop: Any = None
     param_space: Mapping[str, Any] | None = None
     time_budget_s: Any = None
+    fits_budget: bool | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     is_sure: bool = False
     before: ExperimentSpec | None = None
@@ -185,7 +187,8 @@ class Changes:
     def of(self, spec: ExperimentSpec) -> Changes:
         """Those that change something in an experiment with this spec."""
         samples, stop, space = self.num_samples, self.stop, self.param_space
-        is_same_budget = self._budget == spec.time_budget_s
+        is_same_kind = self._fits(spec) == spec.fits_budget
+        is_same_budget = is_same_kind and self._budget == spec.time_budget_s
         return replace(
             self,
             before=spec,
@@ -246,7 +249,7 @@ class Changes:
             was, now = stop_text(spec), text_of(self.stop)
             told.append(f"stop: was {was}, now {'a different one' if now == was else now}")
         if self.time_budget_s is not None:
-            told.append(difference("time_budget_s", spec.time_budget_s, self._budget))
+            told += self._budget_lines(spec)
         if self.param_space is not None:
             found = space_changes(spec.space, self.param_space)
             told += [f"param_space: {line}" for line in found[:_SHOWN]]
@@ -262,7 +265,8 @@ class Changes:
         if self.num_samples is not None:
             spec = replace(spec, num_samples=self.num_samples)
         if self.time_budget_s is not None:
-            spec = replace(spec, time_budget_s=self._budget)
+            fits = self._fits(spec)
+            spec = replace(spec, time_budget_s=self._budget, fits_budget=fits)
         if self.stop is not None:
             said = stop_fields(self.stop)
             options = {**spec.options, **stop_options(self.stop)}
@@ -299,6 +303,15 @@ class Changes:
     @property
     def _budget(self) -> float | None:
         return TuneConfig(time_budget_s=self.time_budget_s).budget_seconds
+
+    def _fits(self, spec: ExperimentSpec) -> bool:
+        return spec.fits_budget if self.fits_budget is None else self.fits_budget
+
+    def _budget_lines(self, spec: ExperimentSpec) -> list[str]:
+        name, had, now = budget_name(self._fits(spec)), spec.time_budget_s, self._budget
+        if had is None or self._fits(spec) == spec.fits_budget:
+            return [difference(name, had, now)]
+        return [difference(budget_name(spec.fits_budget), had, None), difference(name, None, now)]
 
     def _is_another(self, stop: Any, spec: ExperimentSpec) -> bool:
         return (self.is_sure and is_users_own(stop)) or text_of(stop) != stop_text(spec)
@@ -337,6 +350,11 @@ def trained_further(resume: ResumeConfig, machine: Machine, spec: ExperimentSpec
     has_saved = any(trial.checkpoints for trial in machine.trials.values())
     is_other = spec.space_number != machine.spec.space_number
     return replace(resume, finished="restart" if is_other and not has_saved else "resume")
+
+
+def budget_name(fits: bool) -> str:
+    """The setting that such a limit of the time comes from."""
+    return "budget" if fits else "time_budget_s"
 
 
 def difference(name: str, was: object, now: object) -> str:
@@ -392,8 +410,8 @@ def _check(machine: Machine, spec: ExperimentSpec) -> None:
     budget_s = spec.budget_s
     if budget_s is not None and budget_s != machine.spec.budget_s and budget_s <= machine.active_s:
         raise InvalidConfig(
-            f"time_budget_s={budget_s:g} is already used up ({machine.active_s:.1f} s over all "
-            f"restores). Pass a larger one"
+            f"{budget_name(spec.fits_budget)}={budget_s:g} is already used up "
+            f"({machine.active_s:.1f} s over all restores). Pass a larger one"
         )
     trials = [trial for trial in machine.trials.values() if trial.row is not None]
     rows = [row_of(trial) for trial in trials]

@@ -274,6 +274,25 @@ def settings_in(script: Request) -> dict[str, Any]:
     }
 
 
+def changes_in(script: Request) -> Changes:
+    """All that a script says and a restore compares with the experiment."""
+    budget, stop = script.tune.budget_seconds, script.run.stop
+    return Changes(
+        num_samples=script.tune.num_samples,
+        stop={} if stop is None else stop,
+        param_space=script.param_space,
+        time_budget_s=math.inf if budget is None else budget,
+        fits_budget=None if budget is None else script.tune.budget is not None,
+        settings=settings_in(script),
+    )
+
+
+def is_as_said(spec: ExperimentSpec, script: Request) -> bool:
+    """True if a restore by this script would change and refuse nothing."""
+    changes, _ = changes_in(script).of(spec).without_said()
+    return changes.is_nothing and not any(fixed_differences(spec, script))
+
+
 def settings_of(
     path: object,
     max_concurrent_trials: int | None,

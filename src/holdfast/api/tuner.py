@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.experiment.records.view import ExperimentView
     from holdfast.experiment.start.request import Request
     from holdfast.results.result_grid import ResultGrid
+    from holdfast.scheduler.events import ExperimentSpec
 
 
 _PARAMS = 50
@@ -248,8 +248,7 @@ class Tuner:
         if self._is_restored:
             return
         from holdfast.experiment.records.opened import OpenedExperiment
-        from holdfast.experiment.start.extension import Changes
-        from holdfast.experiment.start.restoring import restored_request, settings_in
+        from holdfast.experiment.start.restoring import changes_in, restored_request
 
         script, run = self._request, self._request.run
         if run.name is None:
@@ -263,20 +262,12 @@ class Tuner:
         self._request = replace(script, opened=opened)
         if resume == "auto" and not opened.exists():
             return
-        budget = script.tune.budget_seconds
-        changes = Changes(
-            num_samples=script.tune.num_samples,
-            stop={} if run.stop is None else run.stop,
-            param_space=script.param_space,
-            time_budget_s=math.inf if budget is None else budget,
-            settings=settings_in(script),
-        )
         try:
             restored = restored_request(
                 opened,
                 trainable=script.trainable,
                 resume=resume_config,
-                changes=changes,
+                changes=changes_in(script),
                 extend=extend,
                 runtime_env=run.runtime_env,
                 script=script,
@@ -321,6 +312,13 @@ class Tuner:
                 f"another name=..."
             )
         return self._results
+
+    def is_as_said(self, spec: ExperimentSpec) -> bool:
+        """True if `fit(resume="auto")` would change and refuse nothing in an experiment with this
+        spec."""
+        from holdfast.experiment.start.restoring import is_as_said
+
+        return is_as_said(spec, self._request)
 
     def with_record(self, name: str, content: bytes, command: str) -> Self:
         """This tuner; `fit()` also writes a file that describes the experiment to its folder. The

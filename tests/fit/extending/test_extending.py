@@ -268,6 +268,21 @@ def test_fit_refuses_another_experiment_or_extends_it_as_asked(
     assert told.count("the experiment is extended") == 1
 
 
+def test_a_script_may_add_a_budget_and_replace_it_by_a_limit(tuner: Any, path: Path) -> None:
+    budget, limit = tune.TuneConfig(budget="1h"), tune.TuneConfig(time_budget_s=3600)
+    tuner(None, budget).fit(resume="auto", extend=True)
+    spec = load_experiment(path).machine.spec
+    assert (spec.time_budget_s, spec.fits_budget) == (3600, True)
+    told = "budget: was 3600.0, now none\n  time_budget_s: was none, now 3600.0"
+    with pytest.raises(InvalidConfig, match=told):
+        tuner(None, limit).fit(resume="auto")
+    # A restore that gives another time leaves its kind.
+    tune.Tuner.restore(path, train, time_budget_s=7200, extend=True).fit()
+    tuner(None, tune.TuneConfig(budget="2h")).fit(resume="auto")
+    tuner(None, limit).fit(resume="auto", extend=True)
+    assert not load_experiment(path).machine.spec.fits_budget
+
+
 @pytest.mark.parametrize(
     ("tune_config", "run", "told"),
     [
