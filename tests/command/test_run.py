@@ -134,8 +134,12 @@ def test_a_sweep_runs_once_then_anew_or_longer(run: Run) -> None:
     assert (code, out) == (2, "")
     assert "num_samples: was 2, now 3" in err
     assert "holdfast run digits.yaml --storage out --samples 3 --extend applies this" in err
-    *_, err = run("--set", "parameters.x.values=[3, 4]", "--samples", "2")
-    again = "holdfast run digits.yaml --storage out --set 'parameters.x.values=[3, 4]'"
+    code, out, err = run("--set", "parameters.x.values=[3, 4]", "--set", "stop.loss=5")
+    assert (code, out) == (2, "")
+    assert "param_space: x: was choice([3]), now choice([3, 4])" in err
+    assert "stop: was {}, now {'loss': 5}" in err
+    *_, err = run("--set", "parameters.x.values=[3]", "--samples", "2")
+    again = "holdfast run digits.yaml --storage out --set 'parameters.x.values=[3]'"
     assert f"  {again} --samples 2 --new   # starts" in err
     assert f"  {again} --extend --samples N   # has" in err
     code, out, err = run("--json", "--extend", "--samples", "3")
@@ -147,6 +151,39 @@ def test_a_sweep_runs_once_then_anew_or_longer(run: Run) -> None:
     ended = run("--set", "command=sh -c false")[2]
     assert "digits has ended: 2 trials, 2 failed" in ended
     assert "  holdfast resume --restart-errored " in ended
+    holdfast.shutdown()
+
+
+SOON = """
+command: "echo holdfast: loss={x}"
+parameters: {x: {uniform: [1.0, 2.0]}}
+metric: {name: loss, goal: minimize}
+"""
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("in_own_environment", "leaves_nothing")
+def test_a_finished_sweep_is_confirmed_once_the_file_says_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "digits.yaml").write_text(f"{SOON}num_samples: 1\n")
+    assert run()[0] == 0
+    (tmp_path / "digits.yaml").write_text(f"{SOON}num_samples: 1\nconfirm: 2\n")
+    code, out, _ = run("--json")
+    assert (code, [len(one["values"]) for one in json.loads(out)["confirmed"]]) == (0, [2])
+    assert "digits has ended: 3 trials\n" in run()[2]
+    holdfast.shutdown()
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("in_own_environment", "leaves_nothing")
+def test_a_sweep_whose_time_is_over_says_how_it_gets_more(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "digits.yaml").write_text(f"{SOON}budget: 1s\n")
+    run()
+    code, _, err = run()
+    assert code == 0
+    assert "  holdfast run digits.yaml --storage out --set budget=S --extend   # searches" in err
+    code, _, err = run("--set", "budget=2s")
+    assert code == 2
+    assert "budget: was 1.0, now 2.0" in err
     holdfast.shutdown()
 
 

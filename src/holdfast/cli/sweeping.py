@@ -13,7 +13,7 @@ from holdfast.errors import Remedy
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell import holdfast_command
 from holdfast.experiment.records.view import Condition, ExperimentView
-from holdfast.experiment.start.extension import has_changed
+from holdfast.experiment.start.extension import budget_name, has_changed
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.names import printable
 from holdfast.results.overview import experiment_as_json
@@ -76,19 +76,21 @@ def _fit(opened: OpenedSweep, given: argparse.Namespace) -> ResultGrid:
 
 def _ended(opened: OpenedSweep, settings: Settings) -> ExperimentView | None:
     """The experiment of this name, if all its trials have ended; None if some have failed that
-    would run again, since the command has changed, and if the file asks for another number of
-    trials, which fit() refuses."""
+    would run again, since the command has changed, and if the file says something else than the
+    experiment was run with, which fit() applies or refuses."""
     try:
         found = find(opened.path, settings, os.environ)
     except ExperimentNotFound:
         return None
     condition = found.condition(time.time())
-    if found.machine.spec.num_samples != opened.num_samples:
+    if condition not in (Condition.FINISHED, Condition.ERRORED):
+        return None
+    if not opened.is_as_said(found.machine.spec):
         return None
     if condition is Condition.ERRORED and found.layout is not None:
         file = TunerFile(found.layout.tuner, trusted=False)
         return None if has_changed(opened.sweep.trainable, file) else found
-    return found if condition in (Condition.FINISHED, Condition.ERRORED) else None
+    return found
 
 
 def _again(
@@ -111,6 +113,15 @@ def _again(
     return f"holdfast run {' '.join(map(quoted, words))}"
 
 
+def _more(found: ExperimentView) -> str:
+    spec = found.machine.spec
+    if spec.num_samples == -1 and spec.time_budget_s is not None:
+        return (
+            f"--set {budget_name(spec.fits_budget)}=S --extend   # searches for S seconds in total"
+        )
+    return "--extend --samples N   # has N trials in total"
+
+
 def _say_ended(found: ExperimentView, given: argparse.Namespace) -> int:
     path = quoted(found.shown)
     count, failed = len(found.machine.trials), found.machine.errored
@@ -126,7 +137,7 @@ def _say_ended(found: ExperimentView, given: argparse.Namespace) -> int:
             * bool(failed)
         )
         + f"  {_again(given)} --new   # starts a new run under this name\n"
-        f"  {_again(given, has_samples=False)} --extend --samples N   # has N trials in total"
+        f"  {_again(given, has_samples=False)} {_more(found)}"
     )
     return WRONG if failed else SOUND
 

@@ -21,7 +21,9 @@ from holdfast.sweep.settings import Sweep, sweep_of
 from holdfast.trial.search_space.variants import Space
 
 if TYPE_CHECKING:
+    from holdfast.api.tuner import Tuner
     from holdfast.results.result_grid import ResultGrid
+    from holdfast.scheduler.events import ExperimentSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +39,29 @@ class OpenedSweep:
         """Run or resume it. `command` does it from any folder. Raises the errors of Tuner and
         fit."""
         import holdfast
-        from holdfast.api.tuner import Tuner
 
         sweep = self.sweep
         if sweep.cluster is not None:
             holdfast.init(cluster=sweep.cluster)
         else:
             self.examples(1)  # refuses what no trial could run; nodes have their own environment
-        tuner = Tuner(
+        tuner = self._tuner().with_record(f"sweep{self.suffix}", self.content, command)
+        return tuner.fit(resume=resume, extend=extend)
+
+    def is_as_said(self, spec: ExperimentSpec) -> bool:
+        """True if a resume by this file would change and refuse nothing."""
+        return self._tuner().is_as_said(spec)
+
+    def _tuner(self) -> Tuner:
+        from holdfast.api.tuner import Tuner
+
+        sweep = self.sweep
+        return Tuner(
             sweep.trainable,
             param_space=sweep.space,
             tune_config=sweep.tune,
             run_config=sweep.run,
-        ).with_record(f"sweep{self.suffix}", self.content, command)
-        return tuner.fit(resume=resume, extend=extend)
+        )
 
     @property
     def num_samples(self) -> int:
