@@ -87,6 +87,7 @@ def facts_of(
         **facts,
         "path": _from_anywhere(experiment.shown),
         "tags": json_value(facts["tags"]),
+        "confirmed": json_value(facts["confirmed"]),  # an interval of huge values is infinite
         "total": total_of(machine),
         "num_samples": spec.num_samples,
         "max_concurrent": spec.max_concurrent,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -436,6 +437,20 @@ def test_behind_a_proxy_the_prefix_may_be_kept_or_stripped(place: Path) -> None:
             assert hub.get(path, Origin="https://hub.example.org").status == 200
         bare = hub.get("/proxy/1")
         assert (bare.status, bare.headers["location"]) == (303, "1/")
+
+
+def test_fresh_runs_whose_values_differ_by_the_largest_float_have_a_page(tmp_path: Path) -> None:
+    """Some frameworks report it for a training that has diverged; the interval is infinite."""
+    run = RecordedExperiment(tmp_path / "place" / "far", metric="loss", mode="min", confirm=2)
+    for confirms, loss in (("", 1.0), ("d2a66_00000", 1.0), ("d2a66_00000", sys.float_info.max)):
+        trial_id = run.suggest({"lr": 0.1}, confirms=confirms)
+        run.start(trial_id)
+        run.report(trial_id, {"loss": loss})
+        run.finish(trial_id)
+    run.close()
+    with served(tmp_path / "place") as serving:
+        facts = serving.browser().get("/api/e/far").json
+    assert [(one["low"], one["high"]) for one in facts["confirmed"]] == [("-Infinity", "Infinity")]
 
 
 def test_a_deleted_experiment_is_not_found(tmp_path: Path) -> None:
