@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.trial.best import is_of_search, rank
+from holdfast.trial.best import is_of_search, is_too_short, longest, rank
 from holdfast.trial.config import TRIAL_INDEX
 from holdfast.trial.trial import Trial, TrialSpec
 from holdfast.trial.values import LOOP_CONFIG, changed_tag
@@ -32,11 +32,15 @@ def fresh_runs(spec: ExperimentSpec, trials: Trials) -> Iterator[TrialSpec]:
     confirms. A first run of each config comes before the second ones: the time may run out."""
     if not spec.confirm:
         return
-    made = Counter(trial.spec.confirms for trial in trials.values() if trial.spec.confirms)
     searched = [trial for trial in trials.values() if is_of_search(trial, spec.metric)]
     chosen, until = _candidates(spec, searched), 0
     if spec.scheduler:  # it may be what ends trials, and it sees no fresh run
-        until = max((trial.iteration for trial in searched), default=0)
+        until = longest(searched)
+    made = Counter(
+        trial.spec.confirms
+        for trial in trials.values()
+        if trial.spec.confirms and not is_too_short(trial, until)
+    )
     for number in range(spec.confirm):
         for trial in chosen:
             if made[trial.trial_id] <= number:

@@ -162,7 +162,9 @@ def is_selected(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
     """True if the restore's settings select trials in its state, and it can run."""
     wish = _wish(trial, event)
     if wish is ResumeType.RESUME and trial.status is Status.TERMINATED:
-        return bool(trial.checkpoints) and not reaches(row_of(trial), spec.stop)
+        has_ended = 0 < trial.spec.trains_until <= trial.iteration
+        can_resume = bool(trial.checkpoints) and not has_ended
+        return can_resume and not reaches(row_of(trial), spec.stop)
     return wish is not ResumeType.SKIP
 
 

@@ -96,6 +96,18 @@ def is_of_search(trial: Trial, metric: str | None) -> bool:
     return has_ended and not trial.is_infeasible and value_of(trial, metric) is not None
 
 
+def longest(searched: Iterable[Trial]) -> int:
+    """The last iteration of the longest trial of the search."""
+    return max((trial.iteration for trial in searched), default=0)
+
+
+def is_too_short(fresh: Trial, until: int) -> bool:
+    """True for a fresh run that ended where the longest trial of the search was then, while an
+    extended search now has one until a later iteration: the two cannot be compared."""
+    end = fresh.spec.trains_until
+    return 0 < end <= fresh.iteration and end < until
+
+
 def winner(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Confirmed | None:
     """The config with the best mean; None if none has enough fresh runs."""
     first = next(iter(confirmed(trials, metric, mode)), None)
@@ -112,12 +124,14 @@ def confirmed(trials: Iterable[Trial], metric: str | None, mode: str | None) -> 
     if not fresh or metric is None or mode is None:
         return []
     values: dict[str, list[float]] = {trial.spec.confirms: [] for trial in fresh}
-    searched = (trial for trial in several if is_of_search(trial, metric))
+    searched = [trial for trial in several if is_of_search(trial, metric)]
     best = max(searched, key=lambda trial: rank(trial, metric, mode), default=None)
     if best is None or best.trial_id not in values:
         return []
+    until = longest(searched)
     for trial in {trial.trial_id: trial for trial in fresh}.values():
-        value = value_of(trial, metric) if _is_whole(trial) else None
+        is_known = _is_whole(trial) and not is_too_short(trial, until)
+        value = value_of(trial, metric) if is_known else None
         if value is not None:
             values[trial.spec.confirms].append(value)
     known = {trial.trial_id: trial for trial in several if trial.trial_id in values}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -190,6 +190,39 @@ def test_a_scheduler_stops_no_fresh_run_early_and_its_end_is_that_of_the_longest
     assert {one.iteration for one in fresh(study)} == {9}
     assert {one.stop and one.stop.reason for one in fresh(study)} == {StopReason.FINISHED}
     assert all(not one.rungs for one in fresh(study))
+
+
+class Extended(Study):
+    """Trials that ASHA and the bound end; once all is over, the bound is raised, and those of the
+    search go on."""
+
+    MORE: ClassVar[list[int]] = [4, 8]
+
+    def __init__(self) -> None:
+        asha = ASHAScheduler(max_t=99, grace_period=99)
+        super().__init__(asha, life=falling, stop={"training_iteration": self.MORE[0]})
+
+    def perform(self, effect: Effect) -> list[Effect]:
+        if isinstance(effect, Finish) and self.run.machine.spec.stop != self.bound(1):
+            return self.run.resume(changed={"stop": self.bound(1)}, finished="resume")
+        return super().perform(effect)
+
+    def bound(self, at: int) -> dict[str, int]:
+        return {"training_iteration": self.MORE[at]}
+
+
+def falling(index: int, iteration: int) -> dict[str, float]:
+    return {"loss": (LOSSES[index] if index < 5 else 0.5) / iteration}
+
+
+def test_fresh_runs_are_made_again_for_a_search_that_was_trained_further() -> None:
+    """Those of before end where the search ended then: their values are those of half a run."""
+    study = Extended().to_the_end()
+    searched = [one for one in study.trials if not one.spec.confirms]
+    assert {one.iteration for one in searched} == {8}
+    assert [one.iteration for one in fresh(study)] == [4] * 6 + [8] * 6
+    assert [one.values for one in confirmed(study.trials, "loss", "min")] == [(0.0625,) * 2] * 3
+    assert not study.run.machine.has_rest
 
 
 def test_the_rungs_of_asha_are_recalled_without_the_fresh_runs() -> None:
