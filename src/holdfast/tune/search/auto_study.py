@@ -271,15 +271,25 @@ class Trend:
             shifts.append(slopes[-1] * shift + shifts[-1])
             slopes.append(slopes[-1] * slope)
         self._slopes, self._shifts = np.array(slopes[::-1]), np.array(shifts[::-1])
+        self._lines: dict[int, list[tuple[float, float]]] = {}  # many reports are at one step
 
     def at_end(self, step: int, losses: Losses) -> Losses:
         """The losses that are expected at the end after these ones at `step`."""
-        at = math.log(step)
+        lines = self._lines.get(step)
+        if lines is None:
+            lines = self._lines[step] = self._at(math.log(step))
         return tuple(
-            loss * float(np.interp(at, self._steps, slope))
-            + float(np.interp(at, self._steps, shift))
-            for loss, slope, shift in zip(losses, self._slopes.T, self._shifts.T, strict=True)
+            [loss * slope + shift for loss, (slope, shift) in zip(losses, lines, strict=True)]
         )
+
+    def _at(self, place: float) -> list[tuple[float, float]]:
+        return [
+            (
+                float(np.interp(place, self._steps, slope)),
+                float(np.interp(place, self._steps, shift)),
+            )
+            for slope, shift in zip(self._slopes.T, self._shifts.T, strict=True)
+        ]
 
 
 def _line(pairs: Array) -> tuple[Array, Array]:
