@@ -243,7 +243,7 @@ def test_the_largest_float_as_a_penalty_leaves_a_run_that_can_be_restored(tmp_pa
         ),
         run_config=tune.RunConfig(name="run", storage_path=str(tmp_path)),
     )
-    best = tuner.fit().best.config["x"]
+    best = (tuner.fit().best.config or {})["x"]
     assert best < 0.2
     again = tune.Tuner.restore(str(tmp_path / "run"), punished).fit()
-    assert (len(again), again.best.config["x"]) == (16, best)
+    assert (len(again), (again.best.config or {})["x"]) == (16, best)
