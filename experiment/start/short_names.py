@@ -119,7 +119,8 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any] | None) -> tuple[
         search, plan = _planned(search, tune.search_alg, space)
     if plan is not None:
         plans.append(plan.told)
-        if isinstance(samples, Unset) and tune.budget_seconds is not None:
+        is_timed = tune.budget_seconds is not None
+        if isinstance(samples, Unset) and is_timed:
             samples = -1
             plans.append("there are as many trials as the time allows")
         elif isinstance(samples, Unset):
@@ -128,6 +129,8 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any] | None) -> tuple[
                 f"there are {counted(samples, 'trial', 'trials')}, because neither num_samples "
                 f"nor a budget is given"
             )
+        if is_timed and search is not None:
+            plans.append("a slow config must promise more")
     if isinstance(scheduler, TrialScheduler) and scheduler.plan:
         plans.append(scheduler.plan)
     told = f"auto: {'; '.join(plans)}" if plans else ""

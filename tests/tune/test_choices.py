@@ -60,6 +60,9 @@ def test_the_line_says_what_was_chosen_and_why() -> None:
         f"trials, {NOBODY_SAYS}; at its reports 3, 9, 27 and so on, about one trial in three "
         "continues"
     )
+    assert chosen(PLANE, budget="1h")[1].endswith(
+        "there are as many trials as the time allows; a slow config must promise more"
+    )
     assert chosen(PLANE, num_samples=5, search_alg="random")[1] == ""
     assert chosen(PLANE, search_alg=TuneBOHB())[1] == ""
 
