@@ -320,16 +320,17 @@ class Costs:
     def __init__(self, axes: Axes, budget_s: float) -> None:
         self._axes, self._budget_s = axes, budget_s
         self._workers = 1
-        self.weight = 1.0
+        self._weight = 1.0
         self._kernels = [prior.kernel(axes.columns) for prior in (SMOOTH, NOISY)]
         self._process: GaussianProcess | None = None
         self._spread = 0.0
 
     def fit(self, tried: Sequence[Tried]) -> None:
+        """Learn from the trials so far."""
         running = sum(not one.is_ended for one in tried)
         self._workers = max(self._workers, running + 1)
         used_s = sum(one.took_s for one in tried)
-        self.weight = max(1.0 - used_s / self._workers / self._budget_s, 0.0)
+        self._weight = max(1.0 - used_s / self._workers / self._budget_s, 0.0)
         known = [one for one in tried if one.cost is not None]
         if len(known) < _LEAST_RESULTS:
             return
@@ -347,7 +348,7 @@ class Costs:
         if self._process is None:
             return np.zeros(len(vectors))
         means, _ = self._process.predict(self._axes.points(vectors))
-        return self.weight * self._spread * means
+        return self._weight * self._spread * means
 
 
 class AutoStudy(Study):
@@ -614,9 +615,11 @@ def _likelier(kernels: Sequence[Kernel]) -> Kernel:
 def _cost(row: Mapping[str, Any]) -> tuple[float, float | None]:
     """The seconds of training, and the logarithm of those per iteration."""
     seconds, iterations = row.get("time_total_s"), row.get("training_iteration")
-    if not (is_number(seconds) and is_number(iterations) and 0 < seconds < math.inf):
+    if not (is_number(seconds) and is_number(iterations)):
         return 0.0, None
-    return seconds, math.log(seconds / max(iterations, 1))
+    if not (0 < seconds < math.inf and 1 <= iterations < math.inf):
+        return 0.0, None
+    return seconds, math.log(seconds / iterations)
 
 
 def _bounded(losses: Losses) -> Losses:
