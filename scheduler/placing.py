@@ -216,7 +216,7 @@ def _largest(request: PlacementGroupFactory) -> Mapping[str, float]:
 # start holds no resources, so a slow scheduler would get trials without end.
 _MOST_ASKED = 16
 # The trials whose times tell how long the next one takes.
-_NEWEST, _MARGIN = 100, 1.05
+_NEWEST, _MARGIN, _MOST_MEDIANS = 100, 1.05, 1.5
 # A search that takes so long for a suggestion is slow: it is asked before a worker is free.
 _SLOW_S = 0.05
 # If the first suggestion takes longer, people see what the workers wait for.
@@ -364,7 +364,9 @@ def _has_place(state: State) -> bool:
 
 def fits_no_trial(state: State) -> bool:
     """True if a further trial would not end within the time budget, if it takes a little longer
-    than each of the newest trials: those that were stopped early count as if they had gone on."""
+    than each of the newest trials: those that were stopped early count as if they had gone on. It
+    is not expected to take much longer than most, or a slow one would leave most of the time
+    unused."""
     budget_s = state.spec.budget_s
     if not state.spec.fits_budget or budget_s is None:
         return False
@@ -377,8 +379,9 @@ def fits_no_trial(state: State) -> bool:
         if trial.status is Status.TERMINATED
     ]
     longest = max((one.iteration for one in newest if not _is_early(one)), default=0)
-    took_s = max((_whole_s(one, longest) for one in newest), default=0.0)
-    return state.active_s + rounds * _MARGIN * took_s > budget_s
+    took_s = sorted(_whole_s(one, longest) for one in newest) or [0.0]
+    expected_s = min(took_s[-1], _MOST_MEDIANS * took_s[len(took_s) // 2])
+    return state.active_s + rounds * _MARGIN * expected_s > budget_s
 
 
 def _workers(state: State) -> int:

@@ -44,8 +44,9 @@ class TuneConfig(Assignable):
     RAY_CHDIR_TO_TRIAL_DIR says.
 
     `budget` is a time limit like `time_budget_s`, in seconds, as a timedelta or as text ("2h",
-    "90m", "1h 30m"), within which all trials end by themselves: none starts that would take
-    longer than what is left, by the longest so far. What is left at the end stays unused.
+    "90m", "1h 30m"), within which trials end by themselves: none starts that would take longer
+    than what is left, by the longest so far, but at most half as long again as the median. One
+    that takes longer is stopped when the time is over. What is left at the end stays unused.
 
     `confirm`: after the search, the three best configs run so many times again, each time with
     fresh seeds, and the best is the one whose fresh runs have the best mean; 0 for no such runs,

@@ -63,6 +63,17 @@ def test_all_trials_end_by_themselves_and_little_time_is_left(
     assert best.iteration == EPOCHS
 
 
+@pytest.mark.parametrize("given", [{}, {"scheduler": "auto"}, {"confirm": 2}])
+def test_a_few_slow_configs_leave_little_time_unused(given: dict[str, Any]) -> None:
+    def seconds(config: Any, iteration: int) -> float:
+        return 150.0 if config["x"] > 0.9 else 20.0
+
+    found = within("1h", seconds, **given)
+    assert HOUR_S * 4 * 0.85 < found.busy_s <= HOUR_S * 4
+    best = min(found.trials, key=lambda trial: trial.best or 9.0)
+    assert best.iteration == EPOCHS
+
+
 @pytest.mark.parametrize("scheduler", [None, "auto"])
 def test_there_is_time_for_fresh_runs_of_the_best(scheduler: str | None) -> None:
     found = within("1h", confirm=3, scheduler=scheduler)
