@@ -54,6 +54,9 @@ _AT_ENDS: Final = 0.1
 _FEW_VALUES: Final = 32
 # How many results the model of the costs learns from at most: costs are smooth.
 _MOST_COSTS: Final = 50
+# With a smaller deviation of the logarithms, configs cost about the same, and what the model would
+# learn is mostly chance.
+_LEAST_COST_SPREAD: Final = 0.4
 # Losses beyond are taken as this one, and smaller differences as none, so that no sum, difference
 # or ratio of them overflows: a loss may be the largest float, as a penalty.
 _LARGEST: Final = 1e100
@@ -337,7 +340,10 @@ class Costs:
         kept = np.linspace(0, len(known) - 1, min(len(known), _MOST_COSTS)).astype(int)
         points = self._axes.points(np.stack([known[at].vector for at in kept]))
         costs = np.array([known[at].cost for at in kept])
-        self._spread = max(float(costs.std()), 1e-9)
+        self._spread = float(costs.std())
+        if self._spread < _LEAST_COST_SPREAD:
+            self._process = None
+            return
         values = (costs - costs.mean()) / self._spread
         steps = _FIRST_STEPS if self._process is None else _STEPS
         self._kernels = [kernel.fit(points, values, steps=steps) for kernel in self._kernels]
