@@ -385,8 +385,8 @@ def fits_no_trial(state: State) -> bool:
 
 
 def _workers(state: State) -> int:
-    """How many fresh runs could run at once, as far as that is known without a look at every
-    node. After a restore nothing runs yet."""
+    """The number of fresh runs that can run at once; on a cluster, whose nodes are not asked here,
+    that of the running trials and one more."""
     placement, resources = state.placement, state.spec.resources
     most = MANY if state.spec.max_concurrent is None else state.spec.max_concurrent
     running = len(placement.holds)
@@ -397,9 +397,9 @@ def _workers(state: State) -> int:
 
 
 def _whole_s(trial: Trial, iterations: int) -> float:
-    """The seconds that the trial took or, if it was stopped early, would have taken for so many
-    iterations. Its first report may have waited for imports and data, so the last one counts if
-    it came sooner than usual."""
+    """The duration of the trial in seconds; for one that was stopped early, the duration that is
+    expected for this many iterations. Imports and data may have delayed its first report, so the
+    time of its last iteration counts if that is shorter than the mean."""
     past_s = sum(past.ended_at - past.began_at for past in trial.attempts)
     took_s = past_s + trial.ended_at - trial.began_at
     if not _is_early(trial) or not trial.iteration:

@@ -211,7 +211,7 @@ def _stop_of(state: State, trial: Trial, *, stops: bool) -> Stop | None:
         return Stop(reason=StopReason.FINISHED, why="it reported done")
     if stops:
         return Stop(reason=StopReason.STOPPER)
-    if 0 < trial.spec.trains_until <= trial.iteration:
+    if trial.has_trained_its_length:
         why = "it trained as long as the longest in the search"
         return Stop(reason=StopReason.FINISHED, why=why)
     return None

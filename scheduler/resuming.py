@@ -162,8 +162,7 @@ def is_selected(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
     """True if the restore's settings select trials in its state, and it can run."""
     wish = _wish(trial, event)
     if wish is ResumeType.RESUME and trial.status is Status.TERMINATED:
-        has_ended = 0 < trial.spec.trains_until <= trial.iteration
-        can_resume = bool(trial.checkpoints) and not has_ended
+        can_resume = bool(trial.checkpoints) and not trial.has_trained_its_length
         return can_resume and not reaches(row_of(trial), spec.stop)
     return wish is not ResumeType.SKIP
 

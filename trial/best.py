@@ -104,8 +104,7 @@ def longest(searched: Iterable[Trial]) -> int:
 def is_too_short(fresh: Trial, until: int) -> bool:
     """True for a fresh run that ended where the longest trial of the search was then, while an
     extended search now has one until a later iteration: the two cannot be compared."""
-    end = fresh.spec.trains_until
-    return 0 < end <= fresh.iteration and end < until
+    return fresh.has_trained_its_length and fresh.spec.trains_until < until
 
 
 def winner(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Confirmed | None:

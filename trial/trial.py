@@ -445,6 +445,11 @@ class Trial:
         return self.attempts[0].began_at if self.attempts else self.began_at
 
     @property
+    def has_trained_its_length(self) -> bool:
+        """True for a fresh run that has trained as long as the longest trial of the search."""
+        return 0 < self.spec.trains_until <= self.iteration
+
+    @property
     def has_saved(self) -> bool:
         """True if its newest checkpoint is of its newest iteration."""
         newest = self.newest_checkpoint

@@ -299,7 +299,7 @@ class TrialFolder:
             return None
 
     def names(self) -> list[str]:
-        """What is in the folder; empty if there is none. Raises StorageError, OSError."""
+        """The names in the folder; empty if there is no folder. Raises StorageError, OSError."""
         if self.local is None:
             return list_folder(self.location)
         return sorted(os.listdir(self.local)) if self.local.is_dir() else []

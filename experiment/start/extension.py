@@ -353,7 +353,7 @@ def trained_further(resume: ResumeConfig, machine: Machine, spec: ExperimentSpec
 
 
 def budget_name(fits: bool) -> str:
-    """The setting that such a limit of the time comes from."""
+    """The name of the setting that limits the time."""
     return "budget" if fits else "time_budget_s"
 
 

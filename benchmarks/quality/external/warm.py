@@ -1,8 +1,8 @@
 """`python -m benchmarks.quality.external.warm`: what earlier runs are worth to `AutoSearch`.
 
-It searches on each data set with earlier runs on FROM others, which each seed draws anew. Random
-search and `AutoSearch` made them in turn, with TRAININGS each. Runs that mislead are the same,
-with their worst configurations in place of the best ones, or with some drawn by lot.
+It searches on each data set and starts from runs on FROM other data sets, drawn for each seed.
+Random search and `AutoSearch` made these runs in turn, with TRAININGS each. Misleading runs are
+the same ones, with their worst configurations, or random ones, in place of the best.
 """
 
 from __future__ import annotations
