@@ -20,8 +20,8 @@ from holdfast.scheduler.events import (
     Raised,
     WaitEnded,
 )
+from holdfast.scheduler.launching import can_shrink, impossible
 from holdfast.scheduler.placement import WaitsFor
-from holdfast.scheduler.placing import can_shrink, impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish, observe, release_origin

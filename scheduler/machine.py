@@ -47,9 +47,9 @@ from holdfast.scheduler.failing import (
     on_raised,
     on_wait_ended,
 )
+from holdfast.scheduler.launching import LEAST_PACE_S, impossible
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
-from holdfast.scheduler.placing import LEAST_PACE_S, impossible
 from holdfast.scheduler.policy import (
     Answers,
     NoMoreTrials,

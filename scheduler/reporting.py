@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Verdict, Warn
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_answered, on_raised
+from holdfast.scheduler.launching import can_grow
 from holdfast.scheduler.placement import WaitsFor
-from holdfast.scheduler.placing import can_grow
 from holdfast.scheduler.policy import TrialReported, UserAnswered
 from holdfast.scheduler.state import State, row_of, score_of
 from holdfast.scheduler.stopping import (

@@ -9,9 +9,9 @@ from holdfast.names import listed
 from holdfast.scheduler.confirming import fresh_runs
 from holdfast.scheduler.effects import AskScheduler, Commit, Effect, Warn
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec, Resumed, Suggested
+from holdfast.scheduler.launching import impossible
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
-from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import budget_spent, end, fill_or_finish, observe

@@ -25,8 +25,8 @@ from holdfast.scheduler.events import (
     SamplesAdded,
     TrialStopOrdered,
 )
+from holdfast.scheduler.launching import impossible
 from holdfast.scheduler.placement import WaitsFor
-from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish, stop
 from holdfast.trial.config import PLANNED, SAID

@@ -6,8 +6,8 @@ from typing import assert_never, get_args
 
 from holdfast.scheduler.effects import AskScheduler, Discard, Effect, Finish, Halt, Preempt, Warn
 from holdfast.scheduler.events import EndOrdered, ResumableReason
+from holdfast.scheduler.launching import fill, fits_no_trial, impossible, release_idle
 from holdfast.scheduler.placement import WaitsFor
-from holdfast.scheduler.placing import fill, fits_no_trial, impossible, release_idle
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,

@@ -48,8 +48,8 @@ from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.objects import LockedFolder, temporary_folder
 from holdfast.runtime.tasks import TaskScope, happens
 from holdfast.runtime.wire import Message
+from holdfast.scheduler.demand import Demand, demand
 from holdfast.scheduler.events import NodeJoined, NodeLeaving, NodeLeft, NodesSettled
-from holdfast.scheduler.placing import Demand, demand
 from holdfast.syncer.files import threads
 
 _WRITTEN_S = 5.0

@@ -30,7 +30,7 @@ from holdfast.experiment.records.place import restore_call
 from holdfast.forked import children_end_here, end_child
 from holdfast.late import is_late
 from holdfast.runtime import process_control
-from holdfast.scheduler.placing import search_text
+from holdfast.scheduler.launching import search_text
 from holdfast.syncer.files.durable import wait_at_most
 from holdfast.text.values import counted, duration
 from holdfast.trial.config import PLANNED

@@ -43,9 +43,9 @@ from holdfast.experiment.progress.wording import (
 )
 from holdfast.scheduler.confirming import CANDIDATES
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.launching import outlook_text
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
-from holdfast.scheduler.placing import outlook_text
 from holdfast.text.trials import early_reason
 from holdfast.trial.best import Rank, confirmed, leader, rank, value_of
 from holdfast.trial.config import PLANNED

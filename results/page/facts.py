@@ -19,8 +19,8 @@ from holdfast.results.page.entries import Entries, json_value, shortened
 from holdfast.results.page.history import failures_of
 from holdfast.results.recorded_space import read_domain
 from holdfast.runtime.launcher import short_cause
+from holdfast.scheduler.launching import search_text
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.placing import search_text
 from holdfast.text.trials import unread_text
 from holdfast.text.values import counted
 from holdfast.trial.errors import Failure

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.experiment.control.run_cluster import ElasticSize, Scale
+from holdfast.scheduler.demand import Demand, demand
 from holdfast.scheduler.events import EndOrdered, SearchEnded
-from holdfast.scheduler.placing import Demand, demand
 from holdfast.testing.rehearsal import Rehearsal, facts
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory

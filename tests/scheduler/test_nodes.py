@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.scheduler.codec import recalled, snapshot
+from holdfast.scheduler.demand import demand
 from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Preempt, Release
 from holdfast.scheduler.events import CheckpointLost, Raised
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.placement import WaitsFor
-from holdfast.scheduler.placing import demand
 from holdfast.scheduler.policy import (
     CloneTrial,
     Decision,

@@ -28,8 +28,8 @@ from holdfast.scheduler.events import (
     Suggested,
     SuggestedAhead,
 )
+from holdfast.scheduler.launching import lacking, search_text
 from holdfast.scheduler.machine import _HANDLERS
-from holdfast.scheduler.placing import lacking, search_text
 from holdfast.testing.rehearsal import Rehearsal, failure, trial_spec
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import InvalidTransition
