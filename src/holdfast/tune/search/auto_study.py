@@ -252,6 +252,30 @@ def _is_kept(step: int) -> bool:
     return step == 1
 
 
+class Reports:
+    """Reports of trials as rows of arrays: the `numbers` of the trials, the iterations (`steps`),
+    and the losses, a column for each metric, NaN if the trial failed. `are_last` marks the last
+    report of each course that no scheduler has cut short; with `only_last` there are no others.
+    """
+
+    def __init__(self, tried: Sequence[Tried], metrics: int, *, only_last: bool) -> None:
+        failed = (math.nan,) * metrics
+        rows: list[tuple[int, int, Losses, bool]] = []
+        for number, one in enumerate(tried):
+            is_whole = one.is_ended and not (one.is_early and one.steps)
+            if not only_last:
+                rows += [
+                    (number, step, losses, False)
+                    for step, losses in one.steps.items()
+                    if not (is_whole and step == one.newest)
+                ]
+            if is_whole:
+                rows.append((number, one.newest, one.losses or failed, True))
+        numbers, steps, losses, are_last = zip(*rows, strict=True)
+        self.numbers, self.steps = np.array(numbers), np.array(steps)
+        self.losses, self.are_last = np.array(losses), np.array(are_last)
+
+
 class Trend:
     """Predicts the loss at the `longest` iteration from a loss at an earlier one, by a line for
     each iteration: `slope * loss + shift`.
@@ -260,39 +284,41 @@ class Trend:
     early reports of good trials would be as bad as the last ones of bad trials.
     """
 
-    def __init__(self, tried: Sequence[Tried], longest: int, metrics: int) -> None:
-        steps = sorted({step for one in tried for step in one.steps if _is_kept(step)} | {longest})
-        self._steps = np.log(steps)
+    def __init__(self, reports: Reports, longest: int) -> None:
+        known, self._at = np.unique(reports.steps, return_inverse=True)
+        self._reports = reports
+        self._places = np.array([math.log(max(step, 1)) for step in known.tolist()])
+        self._end = math.log(longest)
+        steps = sorted({step for step in known.tolist() if _is_kept(step)} | {longest})
+        metrics = reports.losses.shape[1]
+        table = np.full((len(steps), int(reports.numbers.max()) + 1, metrics), math.nan)
+        for row, step in zip(table, steps, strict=True):
+            here = reports.steps == step
+            row[reports.numbers[here]] = reports.losses[here]
         slopes, shifts = [np.ones(metrics)], [np.zeros(metrics)]
-        for step, later in reversed(list(pairwise(steps))):
-            pairs = [
-                (one.steps[step], one.steps[later])
-                for one in tried
-                if step in one.steps and later in one.steps
-            ]
-            slope, shift = _line(np.array(pairs).reshape(len(pairs), 2, metrics))
+        for row, later in reversed(list(pairwise(table))):
+            both = ~np.isnan(row + later).any(axis=1)
+            slope, shift = _line(np.stack([row[both], later[both]], axis=1))
             shifts.append(slopes[-1] * shift + shifts[-1])
             slopes.append(slopes[-1] * slope)
+        self._steps = np.log(steps)
         self._slopes, self._shifts = np.array(slopes[::-1]), np.array(shifts[::-1])
-        self._lines: dict[int, list[tuple[float, float]]] = {}  # many reports are at one step
 
-    def at_end(self, step: int, losses: Losses) -> Losses:
-        """The losses that are expected at the end after these ones at `step`."""
-        lines = self._lines.get(step)
-        if lines is None:
-            lines = self._lines[step] = self._at(math.log(step))
-        return tuple(
-            [loss * slope + shift for loss, (slope, shift) in zip(losses, lines, strict=True)]
-        )
+    def shares(self) -> Array:
+        """How far each report is on the way to the longest iteration, from 0 to 1."""
+        found: Array = np.where(self._reports.are_last, 1.0, self._places[self._at] / self._end)
+        return found
 
-    def _at(self, place: float) -> list[tuple[float, float]]:
-        return [
-            (
-                float(np.interp(place, self._steps, slope)),
-                float(np.interp(place, self._steps, shift)),
-            )
-            for slope, shift in zip(self._slopes.T, self._shifts.T, strict=True)
-        ]
+    def at_end(self) -> Array:
+        """The losses that are expected at the end after each of the reports."""
+        seen = self._reports.losses
+        expected = seen * self._lines(self._slopes) + self._lines(self._shifts)
+        found: Array = np.where(self._reports.are_last[:, None], seen, expected)
+        return found
+
+    def _lines(self, terms: Array) -> Array:
+        found = np.stack([np.interp(self._places, self._steps, term) for term in terms.T], axis=1)
+        return found[self._at]
 
 
 def _line(pairs: Array) -> tuple[Array, Array]:
@@ -532,34 +558,24 @@ class AutoStudy(Study):
         return not tried.is_ended and not (tried.steps and self._uses_steps)
 
     def _data(self, rng: np.random.Generator) -> _Data:
-        longest = max(2, *(one.newest for one in self._tried.values()))
-        trend = None
+        tried = list(self._tried.values())
+        reports = Reports(tried, self._metrics, only_last=not self._uses_steps)
+        losses, shares = reports.losses, np.ones(len(reports.losses))
         if self._uses_steps:
-            trend = Trend(list(self._tried.values()), longest, self._metrics)
-        rows: list[tuple[Tried, float, Losses | None]] = []
-        for one in self._tried.values():
-            is_whole = one.is_ended and not (one.is_early and one.steps)
-            for step, losses in one.steps.items():
-                if trend is not None and not (is_whole and step == one.newest):
-                    share = math.log(step) / math.log(longest)
-                    rows.append((one, share, trend.at_end(step, losses)))
-            if one.is_ended and (is_whole or trend is None):
-                rows.append((one, 1.0, one.losses))
-        weights = _weights(self._metrics, rng)
-        values, scale = _standardized([losses for _, _, losses in rows], weights)
-        kept = np.arange(len(rows))
-        if len(rows) > _MOST_POINTS:
+            trend = Trend(reports, max(2, *(one.newest for one in tried)))
+            losses, shares = trend.at_end(), trend.shares()
+        values, scale = _standardized(losses, _weights(self._metrics, rng))
+        kept = np.arange(len(values))
+        if len(values) > _MOST_POINTS:
             order = np.argsort(values, kind="stable")
             half = _MOST_POINTS // 2
             others = rng.choice(order[half:], _MOST_POINTS - half, replace=False)
             kept = np.concatenate([order[:half], others])
-            values = values[kept]
-        vectors = np.stack([rows[i][0].vector for i in kept])
-        shares = np.array([[rows[i][1]] for i in kept])
+        vectors = np.stack([tried[number].vector for number in reports.numbers[kept]])
         return _Data(
             vectors=vectors,
-            points=np.hstack([self._axes.points(vectors), shares]),
-            values=values,
+            points=np.hstack([self._axes.points(vectors), shares[kept, None]]),
+            values=values[kept],
             scale=scale,
         )
 
@@ -590,13 +606,14 @@ def _weights(metrics: int, rng: np.random.Generator) -> Array:
     return rng.dirichlet(np.ones(metrics)) if metrics > 1 else np.ones(1)
 
 
-def _standardized(rows: Sequence[Losses | None], weights: Array) -> tuple[Array, _Scale]:
-    """The losses as values with a mean of 0 and a deviation of 1.
+def _standardized(losses: Array, weights: Array) -> tuple[Array, _Scale]:
+    """The rows of losses as values with a mean of 0 and a deviation of 1.
 
     From the best to the median they are as they are, above at most twice the median's distance
-    from the best; a failure is worst. Several metrics become one as ParEGO does it.
+    from the best; a failure, a row of NaN, is worst. Several metrics become one as ParEGO does it.
     """
-    known = np.array([one for one in rows if one is not None])
+    is_known = ~np.isnan(losses).any(axis=1)
+    known = losses[is_known]
     least = known.min(axis=0)
     spread = np.maximum(np.median(known, axis=0) - least, _LEAST_SPREAD)
     parts = np.minimum((known - least) / spread, 2.0)
@@ -605,8 +622,8 @@ def _standardized(rows: Sequence[Losses | None], weights: Array) -> tuple[Array,
     else:
         weighted = parts * weights
         merged = weighted.max(axis=1) + 0.05 * weighted.sum(axis=1)
-    values = np.full(len(rows), float(merged.max()))
-    values[[one is not None for one in rows]] = merged
+    values = np.full(len(losses), float(merged.max()))
+    values[is_known] = merged
     mean, deviation = float(values.mean()), float(values.std())
     deviation = deviation if deviation > 1e-12 else 1.0
     first = float(spread[0])
