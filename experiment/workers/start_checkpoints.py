@@ -440,6 +440,8 @@ class PreparationHost(Experiment, Protocol):
 
     def lose(self, trial_id: str, index: int, reason: str) -> None: ...
 
+    def remove_superseded(self) -> None: ...
+
     def warn(self, text: str) -> None: ...
 
 
@@ -525,6 +527,7 @@ class Preparation:
             )
             self._host.warn(found_notice(saved))
             self._host.post(saved)
+            self._host.remove_superseded()  # no record names the ones before it either
             effect = replace(effect, checkpoint=verified.found)
         elif verified.lost:
             self._fail(effect, _lost_checkpoint(verified.lost))

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
@@ -399,6 +400,22 @@ def test_a_checkpoint_that_no_record_names_any_more_is_resumed_before_an_older_o
     assert ("is complete, although no record names it" in restored.stderr) is whole
     ran = [note["iteration"] for note in committed.notes() if note["what"] == "ran"]
     assert sorted(ran) == ([3, 3, 4, 4] if whole else [1, 1, 2, 2, 3, 3, 4, 4])
+
+
+def test_checkpoints_before_the_one_that_is_resumed_and_that_no_record_names_are_removed(
+    committed: Bench,
+) -> None:
+    cut_before_a_report(journal_of(committed), of_iteration=1)
+    for rows in committed.root.glob("*/result.json"):
+        rows.unlink()
+    assert len(list(committed.root.glob("*/checkpoint_000000"))) == 2
+    forget_notes(committed)
+    restored = committed.restore().succeeds()
+    assert "checkpoint 1 of trial" in restored.stderr
+    assert epochs_of(restored) == [4, 4]
+    for result in tune.load(committed.root):
+        named = {Path(checkpoint.path).name for checkpoint, _ in result.best_checkpoints}
+        assert {path.name for path in Path(result.path).glob("checkpoint_*")} == named
 
 
 def test_what_repair_drops_from_the_records_does_not_hide_a_newer_whole_checkpoint(
