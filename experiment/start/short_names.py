@@ -116,7 +116,7 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any] | None) -> tuple[
         scheduler = create_scheduler(scheduler, **_settings_of(scheduler))
     plans, plan = [], None
     if isinstance(search, Searcher) and space is not None:
-        search, plan = _planned(search, tune.search_alg, space)
+        search, plan = planned(search, tune.search_alg, space)
     if plan is not None:
         plans.append(plan.told)
         is_timed = tune.budget_seconds is not None
@@ -126,8 +126,8 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any] | None) -> tuple[
         elif isinstance(samples, Unset):
             samples = plan.trials
             plans.append(
-                f"there are {counted(samples, 'trial', 'trials')}, because neither num_samples "
-                f"nor a budget is given"
+                f"there {'is' if samples == 1 else 'are'} {counted(samples, 'trial', 'trials')}, "
+                f"because neither num_samples nor a budget is given"
             )
         if is_timed and search is not None:
             plans.append("a slow config must promise more")
@@ -147,11 +147,11 @@ def _settings_of(scheduler: str) -> Mapping[str, Any]:
     return LADDER
 
 
-def _planned(
+def planned(
     search: Searcher, given: object, space: Mapping[str, Any]
 ) -> tuple[Searcher | None, SearchPlan | None]:
     """The search and its plan; None, which is random search, for a search that the user has only
-    named and that cannot search the space."""
+    named (`given` is its name) and that cannot search the space. Raises InvalidSearchSpace."""
     try:
         return search, search.plan(space)
     except InvalidSearchSpace as error:

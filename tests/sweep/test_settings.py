@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast import tune
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.start.short_names import with_algorithms
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.sweep.reading import read
@@ -148,12 +150,39 @@ def test_auto_has_a_number_of_trials_of_its_own_and_its_best_run_again(tmp_path:
     text = f"{BASE}metric: {{name: loss, goal: minimize}}\nsearch: auto\nconfirm: 3\n"
     file.write_text(text)
     opened = open_sweep(file, Settings.read({}), sets=[], given={})
-    assert (opened.num_samples, opened.trials) == (30, 30)
+    assert (opened.tune.num_samples, opened.trials) == (30, 30)
     assert opened.sweep.tune.confirm == 3
     file.write_text(f"{text}budget: 1h 30m\n")
     opened = open_sweep(file, Settings.read({}), sets=[], given={})
-    assert (opened.num_samples, opened.trials) == (-1, None)
+    assert (opened.tune.num_samples, opened.trials) == (-1, None)
     assert opened.sweep.tune.budget_seconds == 5400
+
+
+def test_auto_runs_a_sweep_of_constants_once_at_random(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    metric = "metric: {name: loss, goal: minimize}"
+    text = f"command: train {{lr}}\nparameters: {{lr: 0.1}}\n{metric}\n"
+    file.write_text(f"{text}search: auto\n")
+    opened = open_sweep(file, Settings.read({}), sets=[], given={})
+    assert (opened.trials, opened.tune.search_alg) == (1, None)
+    _, told = with_algorithms(opened.sweep.tune, opened.sweep.space)
+    assert told.startswith("auto: random and grid search, because param_space has nothing that")
+    with pytest.raises(InvalidConfig, match=":4: search: .* nothing that AutoSearch could search"):
+        sweep(f"{text}search: {{name: auto, seed: 1}}\n")
+
+
+def test_earlier_runs_of_a_warm_start_are_below_the_folder_of_the_file(tmp_path: Path) -> None:
+    earlier = tune.Tuner(
+        lambda config: tune.report({"loss": config["lr"]}),
+        param_space={"lr": tune.grid_search([0.25])},
+        tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        run_config=tune.RunConfig(
+            name="before", storage_path=str(tmp_path / "results"), verbose=0
+        ),
+    ).fit()
+    for path in ("results/before", earlier.experiment_path):
+        found = extended(f"search: {{name: auto, warm_start: [{path}]}}", here=tmp_path)
+        assert "it begins with the best of 1 trial" in with_algorithms(found.tune, found.space)[1]
 
 
 def test_a_command_without_placeholders_is_noticed() -> None:

@@ -143,7 +143,7 @@ def _say_ended(found: ExperimentView, given: argparse.Namespace) -> int:
 
 
 def _show(opened: OpenedSweep, given: argparse.Namespace) -> int:
-    tune, trainable = opened.sweep.tune, opened.sweep.trainable
+    tune, trainable = opened.tune, opened.sweep.trainable
     search = type(tune.search_alg).__name__ if tune.search_alg else "random or grid search"
     examples = opened.examples(_EXAMPLES)
     scheduler = type(tune.scheduler).__name__ if tune.scheduler else None
@@ -151,7 +151,7 @@ def _show(opened: OpenedSweep, given: argparse.Namespace) -> int:
         "path": quoted(opened.path),
         "command": list(trainable.words),
         "examples": examples,
-        "num_samples": opened.num_samples,
+        "num_samples": tune.num_samples,
         "trials": opened.trials,
         "search": search,
         "scheduler": scheduler,

@@ -17,7 +17,8 @@ from holdfast.experiment.start.short_names import with_algorithms
 from holdfast.experiment.worker.command.trainable import python_of
 from holdfast.experiment.worker.command.words import Facts, words_of
 from holdfast.sweep.reading import Node, read_file, setting, with_setting
-from holdfast.sweep.settings import Sweep, sweep_of
+from holdfast.sweep.settings import Sweep, below, sweep_of
+from holdfast.trial.config import TuneConfig
 from holdfast.trial.search_space.variants import Space
 
 if TYPE_CHECKING:
@@ -64,17 +65,17 @@ class OpenedSweep:
         )
 
     @property
-    def num_samples(self) -> int:
-        """That of the file, or the number that its search plans."""
-        tune, _ = with_algorithms(self.sweep.tune, self.sweep.space)
-        return tune.num_samples
+    def tune(self) -> TuneConfig:
+        """That of the run: with what an automatic search chooses."""
+        return with_algorithms(self.sweep.tune, self.sweep.space)[0]
 
     @property
     def trials(self) -> int | None:
         """The number of trials, None without a limit."""
-        if self.sweep.tune.search_alg is None:
-            return Space(self.sweep.space).total(self.num_samples)
-        return None if self.num_samples < 0 else self.num_samples
+        tune = self.tune
+        if tune.search_alg is None:
+            return Space(self.sweep.space).total(tune.num_samples)
+        return None if tune.num_samples < 0 else tune.num_samples
 
     def examples(self, count: int) -> list[str]:
         """The commands of some random configs, as in a shell."""
@@ -111,10 +112,9 @@ def open_sweep(
             node = with_setting(node, [name], Node(value=value, file="command line"))
     sweep = sweep_of(node, path.absolute().parent)
     storage = sweep.run.storage_path
-    if storage is not None and "://" not in storage:
-        below = path.absolute().parent if given.get("storage_path") is None else Path.cwd()
-        storage = os.path.normpath(below / os.path.expanduser(storage))
-        sweep = replace(sweep, run=replace(sweep.run, storage_path=storage))
+    if storage is not None:
+        here = path.absolute().parent if given.get("storage_path") is None else Path.cwd()
+        sweep = replace(sweep, run=replace(sweep.run, storage_path=below(here, storage)))
     suffix = ".yaml" if path.suffix.lower() == ".yml" else path.suffix.lower()
     found, _ = address_of(sweep.run, None, settings)
     return OpenedSweep(sweep=sweep, path=found, suffix=suffix, content=content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.start.short_names import (
     create_scheduler,
+    planned,
     scheduler_class,
     searcher_class,
 )
@@ -229,10 +231,11 @@ def sweep_of(file: Node, here: Path) -> Sweep:
         file.fail("parameters is missing: the values that the trials differ in")
     space = space_of(table["parameters"], is_grid=is_grid)
     trainable = _trainable(file, table, here)
-    tune = _tune(file, table, space, is_grid=is_grid)
+    tune = _tune(file, table, space, here, is_grid=is_grid)
     with table.get("search", table.get("method", file)).blamed():
-        if isinstance(search := _search(table), Searcher):  # not the one that will run
-            introduce(search, tune.metric, tune.mode, space)
+        if isinstance(tune.search_alg, Searcher):
+            other = _search(table, here)  # not the one that will run
+            introduce(other, tune.metric, tune.mode, space)
     with file.blamed():
         run = RunConfig(
             name=_field(table, "name", Node.text, RunConfig) or _name_of(file, here),
@@ -250,6 +253,11 @@ def sweep_of(file: Node, here: Path) -> Sweep:
         cluster=_optional(table, "cluster", Node.text),
         notes=_notes(table, trainable, space),
     )
+
+
+def below(here: Path, path: str) -> str:
+    """A path of the file, which is relative to its folder `here`; a URI stays."""
+    return path if "://" in path else os.path.normpath(here / os.path.expanduser(path))
 
 
 def _name_of(file: Node, here: Path) -> str:
@@ -363,16 +371,20 @@ def _without_grids(space: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tune(
-    file: Node, table: Mapping[str, Node], space: Mapping[str, Any], *, is_grid: bool
+    file: Node, table: Mapping[str, Node], space: Mapping[str, Any], here: Path, *, is_grid: bool
 ) -> TuneConfig:
     metric, mode = _goal(table)
     budget = _field(table, "budget", _time, TuneConfig)
     limit_s = _field(table, "time_budget_s", Node.number, TuneConfig)
-    search, scheduler = _search(table), _scheduler(table)
-    with table.get("search", file).blamed():
-        is_planned = isinstance(search, Searcher) and search.plan(space) is not None
+    search, scheduler = _search(table, here), _scheduler(table, here)
+    plan = None
+    if isinstance(search, Searcher):
+        named = table["search"].value if "search" in table else None
+        with table.get("search", file).blamed():
+            found, plan = planned(search, named, space)
+        search = found or named  # the run says why it does not use a search that is only named
     usual = None if budget is None and limit_s is None else -1
-    if is_grid or is_planned:
+    if is_grid or plan is not None:
         usual = TuneConfig().num_samples
     samples = _samples(file, table, usual, is_grid=is_grid)
     concurrent = _field(table, "max_concurrent", Node.whole, TuneConfig, "max_concurrent_trials")
@@ -423,23 +435,23 @@ def _samples(file: Node, table: Mapping[str, Node], usual: int | None, *, is_gri
     return usual
 
 
-def _search(table: Mapping[str, Node]) -> Any:
+def _search(table: Mapping[str, Node], here: Path) -> Any:
     """A new search algorithm; None for random and grid search."""
     method, search = table.get("method"), table.get("search")
     if search is not None:
         if method is not None:
             method.fail("search says the same: remove one of them")
-        return _made(search, searcher_class)
+        return _made(search, searcher_class, here)
     if method is None or method.value != "bayes":
         return None
     with method.blamed():
         return searcher_class("optuna")()
 
 
-def _scheduler(table: Mapping[str, Node]) -> Any:
+def _scheduler(table: Mapping[str, Node], here: Path) -> Any:
     scheduler, early = table.get("scheduler"), table.get("early_terminate")
     if early is None:
-        return None if scheduler is None else _made(scheduler, scheduler_class)
+        return None if scheduler is None else _made(scheduler, scheduler_class, here)
     if scheduler is not None:
         early.fail("scheduler says the same: remove one of them")
     return _bandit(early)
@@ -463,7 +475,7 @@ def _bandit(early: Node) -> Any:
         return create_scheduler("asha", grace_period=least, max_t=most, reduction_factor=eta)
 
 
-def _made(node: Node, class_named: Any) -> Any:
+def _made(node: Node, class_named: Any, here: Path) -> Any:
     """`asha`, or `{name: asha, max_t: 81}`; `type` is another word for `name`."""
     options: Mapping[str, Node] = {}
     named = node
@@ -484,7 +496,7 @@ def _made(node: Node, class_named: Any) -> Any:
                 f"is not an option of {kind.__name__}.{near_text([name], dict.fromkeys(known))} "
                 f"It has: {', '.join(known)}"
             )
-        arguments[name] = _argument(name, item)
+        arguments[name] = _argument(name, item, here)
     with node.blamed():
         return kind(**arguments)
 
@@ -493,10 +505,12 @@ _NAMES = ("name", "type")
 _SET_ELSEWHERE = ("metric", "mode", "space", "points_to_evaluate", "evaluated_rewards")
 
 
-def _argument(name: str, node: Node) -> Any:
+def _argument(name: str, node: Node, here: Path) -> Any:
     """An option of a scheduler or a search. Mutations of a population are parameters."""
     if name == "hyperparam_mutations":
         return {key: _mutation(item) for key, item in node.table().items()}
+    if name == "warm_start":
+        return [below(here, item.text()) for item in node.items()]
     return node.plain()
 
 
