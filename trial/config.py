@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from holdfast.compat.advice import Assignable, explains_keywords, several_goals
 from holdfast.dataclass import dataclass
-from holdfast.names import inner_path, plain_name, shown
+from holdfast.names import LONGEST_NAME, inner_path, plain_name, shown
 from holdfast.plain_numbers import Unset, is_count, is_number, made_of_numbers, plain_number
 from holdfast.schema import Checked, Limit, Stored, check_table, converter, wrong
 from holdfast.trial.best import LEAST_RUNS
@@ -639,6 +639,11 @@ class RunConfig(Assignable):
             name is None or not any(sign in name for sign in "/\\\0"),
             f"name is one folder of the storage path and cannot contain a slash: {name!r}. Put "
             "the folders above it into storage_path",
+        )
+        size = 0 if name is None else len(name.encode(errors="surrogatepass"))
+        require(
+            size <= LONGEST_NAME,
+            f"name is that of a folder and may have {LONGEST_NAME} bytes, not {size}: {shown(name)}",
         )
 
     def _check_log_to_file(self) -> None:

@@ -9,6 +9,7 @@ A config has two forms: the user's, and the journal's, where an object of the us
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import time
@@ -24,8 +25,14 @@ from holdfast.described import is_holdfast_class
 from holdfast.experiment.user_objects.pickling import dumps, users_config
 from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.global_numbers import seeded_numbers
-from holdfast.plain_numbers import is_number
-from holdfast.scheduler.events import ConfigRefused, ExperimentSpec, SearchEnded, Suggested
+from holdfast.plain_numbers import is_number, plain_number
+from holdfast.scheduler.events import (
+    ConfigRefused,
+    ExperimentSpec,
+    Outlook,
+    SearchEnded,
+    Suggested,
+)
 from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, introduce
 from holdfast.text.errors import named as error_text
@@ -65,6 +72,17 @@ from holdfast.trial.values import (
 from holdfast.trial.values import (
     Path as ConfigPath,
 )
+
+
+def _recordable(outlook: Outlook | None) -> Outlook | None:
+    """What a search expects, in Python's numbers; None if one is not finite, as while a search of
+    the user's own knows no trial: the journal takes no NaN."""
+    if outlook is None:
+        return None
+    best, gain = plain_number(outlook.best), plain_number(outlook.gain)
+    if not (is_number(best) and is_number(gain) and math.isfinite(best) and math.isfinite(gain)):
+        return None
+    return Outlook(best=best, gain=gain, is_little=bool(outlook.is_little))
 
 
 class ConfigForms:
@@ -478,7 +496,8 @@ class Proposer:
         assert isinstance(answer, Mapping)  # checked by `_merged`
         sealed = self._forms.kept(dict(answer))
         kept = None if sealed == spec.config else sealed
-        return Suggested(spec=spec, answer=kept, is_last=is_last, outlook=self._search.outlook)
+        outlook = _recordable(self._search.outlook)
+        return Suggested(spec=spec, answer=kept, is_last=is_last, outlook=outlook)
 
     def _id_of(self, index: int) -> str:
         return f"{self._spec.run}_{index:05d}"

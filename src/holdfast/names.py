@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-_LONGEST_BYTES = 255
+LONGEST_NAME = 255  # in bytes, on every file system
 _LONGEST_PATH = 4096
 _SHOWN_CHARS = 80
 _READ_BITS = 1023  # Python may refuse to convert longer integers to decimal text
@@ -105,8 +105,8 @@ def _checked(name: object, what: str) -> str:
         raise UnsafeName(f"{what} {shown(name)} must be one plain name: it may hold no slash")
     if not name.isprintable():
         raise UnsafeName(f"{what} {shown(name)} has control characters")
-    if len(name.encode()) > _LONGEST_BYTES:
-        raise UnsafeName(f"{what} {shown(name)} has more than {_LONGEST_BYTES} bytes")
+    if len(name.encode()) > LONGEST_NAME:
+        raise UnsafeName(f"{what} {shown(name)} has more than {LONGEST_NAME} bytes")
     return name
 
 

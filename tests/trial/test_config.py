@@ -159,6 +159,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (RunConfig, {"name": "a/b"}, "cannot contain a slash: 'a/b'"),
     (RunConfig, {"name": "a\\b"}, "cannot contain a slash"),
     (RunConfig, {"name": "a\0b"}, "cannot contain"),
+    (RunConfig, {"name": "ü" * 128}, "may have 255 bytes, not 256: 'ü+'..."),
     (RunConfig, {"verbose": 4}, "verbose must be 0 to 3, not 4"),
     (RunConfig, {"verbose": "loud"}, "verbose"),
     (RunConfig, {"stop": 10}, "stop must be a dict of metric to bound.*not 10"),

@@ -22,7 +22,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.journal import read_events
 from holdfast.global_numbers import drawn_seed, seeded_numbers
 from holdfast.scheduler.effects import Effect
-from holdfast.scheduler.events import Event, Suggested, SuggestedAhead
+from holdfast.scheduler.events import Event, Outlook, Suggested, SuggestedAhead
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace, TuneError
 from holdfast.tune.schedulers import PopulationBasedTraining, ResourceChangingScheduler
@@ -351,6 +351,27 @@ def test_the_metric_of_a_search_is_the_runs(fit: Any) -> None:
     results = fit(report_config, {}, tune.TuneConfig(search_alg=search, num_samples=3))
     assert results.best.config == {"x": 3}
     assert tune.load(results.experiment_path).best.config == {"x": 3}
+
+
+@pytest.mark.parametrize(
+    ("expected", "kept"),
+    [
+        (Outlook(best=np.nan, gain=0.1), None),
+        (Outlook(best=1.0, gain=np.inf), None),
+        (Outlook(best=np.float32(0.5), gain=np.float64(0.1)), Outlook(best=0.5, gain=0.1)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_search_may_expect_any_number_and_the_run_can_be_restored(
+    fit: Any, expected: Outlook, kept: Outlook | None
+) -> None:
+    class Expecting(Counting):
+        outlook = expected
+
+    path = fit(report_config, {}, tune.TuneConfig(search_alg=Expecting())).experiment_path
+    tuner = tune.Tuner.restore(path, report_config, num_samples=2, extend=True)
+    assert [result.metrics["loss"] for result in tuner.fit()] == [1, 2]
+    events = [record.event for record, _ in read_events(Layout(Path(path)).journal)]
+    assert [one.outlook for one in events if isinstance(one, Suggested)] == [kept, kept]
 
 
 class Bounded(Counting):
