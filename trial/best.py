@@ -114,7 +114,8 @@ def winner(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Con
 
 
 def confirmed(trials: Iterable[Trial], metric: str | None, mode: str | None) -> list[Confirmed]:
-    """The configs that fresh runs confirm, the best mean first; those with too few runs last.
+    """The configs that fresh runs confirm, the best mean first, then the lower index of the trial;
+    those with too few runs last.
 
     Empty while they do not have the best trial of the search, which has ended since then.
     """
@@ -122,6 +123,7 @@ def confirmed(trials: Iterable[Trial], metric: str | None, mode: str | None) -> 
     fresh = [trial for trial in several if trial.spec.confirms]
     if not fresh or metric is None or mode is None:
         return []
+    several.sort(key=lambda trial: trial.spec.index)
     values: dict[str, list[float]] = {trial.spec.confirms: [] for trial in fresh}
     searched = [trial for trial in several if is_of_search(trial, metric)]
     best = max(searched, key=lambda trial: rank(trial, metric, mode), default=None)

@@ -443,8 +443,8 @@ def confirmation_text(found: Sequence[Confirmed], spec: ExperimentSpec) -> str:
         return f"not confirmed: {fresh}"
     low, high, value = map(format_value, (best.low, best.high, best.value))
     tied = [one.trial_id for one in found if one.is_tied]
-    which = f"{'trial' if len(tied) == 1 else 'trials'} {' and '.join(tied)}"
-    more = f"; not shown better than {which}" if tied else ""
+    which = " and ".join(part for part in (", ".join(tied[:-1]), *tied[-1:]) if part)
+    more = f"; not shown better than trial{'s' * (len(tied) > 1)} {which}" if tied else ""
     for one in found:  # a failed run must not take a config out without a word
         if one.mean is None:
             more += f"; trial {one.trial_id} has {one.runs} of {wanted} fresh runs"

@@ -69,6 +69,13 @@ def test_three_runs_by_hand() -> None:
     assert one.high == pytest.approx(4.484, abs=1e-3)
 
 
+def test_of_equal_means_the_lower_index_is_first_in_any_order_of_the_trials() -> None:
+    """As of equal values in the search; a restore passes on the trials in another order."""
+    trials = study([1.0, 1.0], [1.0, 1.0], [1.0, 1.0])
+    for given in (trials, trials[::-1]):
+        assert [one.trial_id for one in found(given)] == ["t0", "t1", "t2"]
+
+
 @pytest.mark.parametrize(("far", "is_tied"), [(2.26, True), (2.27, False)])
 def test_two_configs_are_tied_if_welchs_test_shows_no_difference(
     far: float, is_tied: bool

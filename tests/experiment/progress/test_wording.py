@@ -15,6 +15,7 @@ from holdfast.experiment.progress.wording import (
     Retries,
     Retry,
     closing_text,
+    confirmation_text,
     path_of,
     pointer,
     retry_of,
@@ -31,6 +32,7 @@ from holdfast.scheduler.events import (
     SearchEnded,
 )
 from holdfast.testing.rehearsal import Rehearsal
+from holdfast.trial.best import Confirmed
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Reported
@@ -255,3 +257,20 @@ def test_what_is_not_in_storage_yet_is_reported_with_its_age(
     storage: StorageAge | None, text: str
 ) -> None:
     assert storage_text(replace(SUMMARY, storage=storage)) == text
+
+
+@pytest.mark.parametrize(
+    ("tied", "named"),
+    [(1, "trial t_1"), (2, "trials t_1 and t_2"), (3, "trials t_1, t_2 and t_3")],
+)
+def test_the_trials_that_the_best_is_not_shown_better_than_are_a_list(
+    tied: int, named: str
+) -> None:
+    found = [
+        Confirmed(
+            trial_id=f"t_{at}", value=1, values=(1, 1), mean=1, low=1, high=1, is_tied=at > 0
+        )
+        for at in range(tied + 1)
+    ]
+    text = confirmation_text(found, replace(spec(), confirm=2))
+    assert text == f"1 to 1 in 2 fresh runs, 1 in the search; not shown better than {named}"
