@@ -30,7 +30,8 @@ from holdfast.experiment.records.place import restore_call
 from holdfast.forked import children_end_here, end_child
 from holdfast.late import is_late
 from holdfast.runtime import process_control
-from holdfast.scheduler.launching import search_text
+from holdfast.scheduler.confirming import fresh_runs
+from holdfast.scheduler.launching import fits_no_trial, search_text
 from holdfast.syncer.files.durable import wait_at_most
 from holdfast.text.values import counted, duration
 from holdfast.trial.config import PLANNED
@@ -277,6 +278,7 @@ def watch(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
         deliver(signals.last or signal.SIGINT)
     elif run.result.fault is None:
         _show_retry(run, view, facts)
+        _show_unconfirmed(run, view)
     elif not isinstance(run.result.fault, TuneError):  # of the user's code: others say what to do
         _show_kept(run, view, facts)
 
@@ -524,6 +526,22 @@ def _show_resume(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
         view.message(f"  or in Python: {call}", "info")
     else:
         view.message(f"To resume: {again}{call}", "info")
+
+
+def _show_unconfirmed(run: RunHandle, view: ProgressView) -> None:
+    """Say for how many fresh runs the time was too short: under the same limit, a restore makes
+    none of them."""
+    machine = run.machine
+    is_spent = machine.ending is not None and machine.ending.reason == "budget"
+    if not is_spent and not fits_no_trial(machine):
+        return
+    if left := sum(1 for _ in fresh_runs(machine.spec, machine.trials)):
+        limit = "budget" if machine.spec.fits_budget else "time_budget_s"
+        view.message(
+            f"The time was too short for {counted(left, 'fresh run', 'fresh runs')}: a larger "
+            f"{limit} and fit(resume='auto', extend=True) search on and then make them",
+            "info",
+        )
 
 
 def _show_retry(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:

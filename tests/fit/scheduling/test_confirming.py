@@ -282,6 +282,20 @@ def test_a_finished_run_can_be_confirmed_later(tmp_path: Path) -> None:
     assert len(tuner(tmp_path, confirm=3).fit(resume="auto")) == 4 + 9
 
 
+def test_a_run_whose_time_is_too_short_for_fresh_runs_says_what_makes_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tuner(tmp_path, confirm=0).fit()
+    assert "fresh run" not in capfd.readouterr().err
+    spent_s = load_experiment(str(tmp_path / "run")).machine.active_s
+    again = {"resume": "auto", "extend": True}
+    assert len(tuner(tmp_path, confirm=2, budget=spent_s + 1e-6).fit(**again)) == 4
+    shown = " ".join(capfd.readouterr().err.split())
+    assert "The time was too short for 6 fresh runs: a larger budget and fit(" in shown
+    assert len(tuner(tmp_path, confirm=2, budget="1h").fit(**again)) == 4 + 6
+    assert "too short" not in capfd.readouterr().err
+
+
 SCRIPT = """
 import sys
 from holdfast import tune
