@@ -643,7 +643,7 @@ class RunConfig(Assignable):
         size = 0 if name is None else len(name.encode(errors="surrogatepass"))
         require(
             size <= LONGEST_NAME,
-            f"name is that of a folder and may have {LONGEST_NAME} bytes, not {size}: {shown(name)}",
+            f"name is one folder and may have {LONGEST_NAME} bytes, not {size}: {shown(name)}",
         )
 
     def _check_log_to_file(self) -> None:

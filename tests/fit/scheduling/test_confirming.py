@@ -288,7 +288,7 @@ def test_a_run_whose_time_is_too_short_for_fresh_runs_says_what_makes_them(
     tuner(tmp_path, confirm=0).fit()
     assert "fresh run" not in capfd.readouterr().err
     spent_s = load_experiment(str(tmp_path / "run")).machine.active_s
-    again = {"resume": "auto", "extend": True}
+    again: Any = {"resume": "auto", "extend": True}
     assert len(tuner(tmp_path, confirm=2, budget=spent_s + 1e-6).fit(**again)) == 4
     shown = " ".join(capfd.readouterr().err.split())
     assert "The time was too short for 6 fresh runs: a larger budget and fit(" in shown

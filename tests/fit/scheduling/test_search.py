@@ -369,7 +369,7 @@ def test_a_search_may_expect_any_number_and_the_run_can_be_restored(
 
     path = fit(report_config, {}, tune.TuneConfig(search_alg=Expecting())).experiment_path
     tuner = tune.Tuner.restore(path, report_config, num_samples=2, extend=True)
-    assert [result.metrics["loss"] for result in tuner.fit()] == [1, 2]
+    assert [(result.metrics or {})["loss"] for result in tuner.fit()] == [1, 2]
     events = [record.event for record, _ in read_events(Layout(Path(path)).journal)]
     assert [one.outlook for one in events if isinstance(one, Suggested)] == [kept, kept]
 
