@@ -379,8 +379,7 @@ class Costs:
         """The expected costs, apart from a number that all have in common."""
         if self._process is None:
             return np.zeros(len(vectors))
-        means, _ = self._process.predict(self._axes.points(vectors))
-        return self._weight * self._spread * means
+        return self._weight * self._spread * self._process.means(self._axes.points(vectors))
 
 
 class AutoStudy(Study):
@@ -504,14 +503,14 @@ class AutoStudy(Study):
         running = [one.vector for one in self._tried.values() if self._is_unseen(one)]
         if running:
             points = self._whole(np.stack(running[-_MOST_RUNNING:]))
-            expected, _ = process.predict(points)
+            expected = process.means(points)
             process = GaussianProcess(
                 kernel,
                 np.vstack([data.points, points]),
                 np.concatenate([data.values, expected]),
                 variance=process.variance,
             )
-        means, _ = process.predict(self._whole(data.vectors))
+        means = process.means(self._whole(data.vectors))
         best = float(means.min())
         good = data.vectors[np.argsort(means)[:10]]
 
