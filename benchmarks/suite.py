@@ -32,7 +32,7 @@ from benchmarks.runs import (
     waiting_costs,
     warmth,
 )
-from benchmarks.schedulers import searching, simulating
+from benchmarks.schedulers import searching, simulating, suggesting
 from benchmarks.storage import checkpoints, downloads, s3, short_ones, stalled, uploads
 from benchmarks.training import batches, objects, ranks
 
@@ -88,6 +88,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "trackers": trackers.measure,
     "simulating": simulating.measure,
     "searching": searching.measure,
+    "suggesting": suggesting.measure,
     "quality": _quality,
     "decisions": _decisions,
 }
