@@ -39,7 +39,7 @@ def test_every_step_works_after_the_steps_before_it(
                 continue  # the next shell block runs it
             command = ["python", named[1]]
         done = subprocess.run(
-            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240
+            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=840
         )
         assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "best-model" / "model.pkl").exists()
