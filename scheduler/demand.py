@@ -35,7 +35,8 @@ class Demand:
 
 
 def demand(state: State, total: int | None) -> Demand:
-    """What the experiment could use now. Looks at every node: do not call it for every event.
+    """The nodes that the experiment could use now. It reads every node: do not call it for every
+    event.
 
     `total` is the number of trials that the search makes if nothing ends it, also those of a
     grid, which the machine does not know; None if it has no end.
@@ -75,7 +76,7 @@ def _waiting(state: State) -> Iterator[PlacementGroupFactory]:
 
 
 def _unsuggested(state: State, total: int | None) -> float:
-    """How many trials the search may still suggest; infinity if it has no end."""
+    """The number of trials that the search may still suggest; infinity if it has no end."""
     if state.confirming:
         return len(list(fresh_runs(state.spec, state.trials)))
     if is_over(state) or state.search_waits:
@@ -126,8 +127,8 @@ class _Thought:
         return True
 
     def place_several(self, request: PlacementGroupFactory, most: float) -> None:
-        """Place so many equal trials. Those of one bundle are counted and not placed one by one:
-        there may be thousands. For an endless search on a cluster without a limit, place one."""
+        """Place at most `most` equal trials. Trials of one bundle are counted together, as there
+        may be thousands. For an endless search on a cluster without a limit, place one."""
         if most == math.inf and any(kind.most is None for kind in self._cluster.offer):
             most = 1
         several = [bundle for bundle in request.bundles if any(bundle.values())]
@@ -153,7 +154,8 @@ class _Thought:
             count -= nodes * room
 
     def _room_on(self, kind: NodeKind, bundle: Mapping[str, float], most: int) -> int:
-        """How many such bundles fit on a node of the kind; 1 if that is not known."""
+        """The number of these bundles, at most `most`, that fit on a node of the kind; 1 if its
+        size is not known."""
         several = resources_of(self._cluster, kind)
         room = max((Capacity(each).room(bundle, most) for each in several), default=1)
         return room or int(may_differ(self._cluster, kind))
@@ -167,7 +169,7 @@ class _Thought:
         return None
 
     def _left_of(self, kind: NodeKind) -> int:
-        """How many more nodes of the kind could come."""
+        """The number of nodes of the kind that could still join."""
         count = self._there[kind.name] + self._asked[kind.name]
         return MANY if kind.most is None else kind.most - count
 

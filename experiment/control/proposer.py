@@ -75,8 +75,8 @@ from holdfast.trial.values import (
 
 
 def _recordable(outlook: Outlook | None) -> Outlook | None:
-    """What a search expects, in Python's numbers; None if one is not finite, as while a search of
-    the user's own knows no trial: the journal takes no NaN."""
+    """The outlook with Python's numbers; None if one is not finite. The journal takes no NaN, and
+    a search of the user's own may expect it before its first result."""
     if outlook is None:
         return None
     best, gain = plain_number(outlook.best), plain_number(outlook.gain)

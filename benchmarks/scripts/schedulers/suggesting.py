@@ -45,8 +45,8 @@ def main() -> None:
         if number == ended - COUNTED:
             began_s = time.process_time()
         if len(running) == WORKERS:
-            oldest = draw.choice(list(running))
-            end(search, oldest, running.pop(oldest), draw)
+            ending = draw.choice(list(running))
+            end(search, ending, running.pop(ending), draw)
         config = search.suggest(str(number))
         assert isinstance(config, dict)
         running[str(number)] = config

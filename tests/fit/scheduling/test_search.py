@@ -353,12 +353,15 @@ def test_the_metric_of_a_search_is_the_runs(fit: Any) -> None:
     assert tune.load(results.experiment_path).best.config == {"x": 3}
 
 
+NUMPYS: dict[str, Any] = {"best": np.float32(0.5), "gain": np.float64(0.1)}
+
+
 @pytest.mark.parametrize(
     ("expected", "kept"),
     [
         (Outlook(best=np.nan, gain=0.1), None),
         (Outlook(best=1.0, gain=np.inf), None),
-        (Outlook(best=np.float32(0.5), gain=np.float64(0.1)), Outlook(best=0.5, gain=0.1)),  # type: ignore[arg-type]
+        (Outlook(**NUMPYS), Outlook(best=0.5, gain=0.1)),
     ],
 )
 def test_a_search_may_expect_any_number_and_the_run_can_be_restored(

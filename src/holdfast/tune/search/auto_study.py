@@ -305,7 +305,7 @@ class Trend:
         self._slopes, self._shifts = np.array(slopes[::-1]), np.array(shifts[::-1])
 
     def shares(self) -> Array:
-        """How far each report is on the way to the longest iteration, from 0 to 1."""
+        """The place of each report on the way to the longest iteration, from 0 to 1."""
         found: Array = np.where(self._reports.are_last, 1.0, self._places[self._at] / self._end)
         return found
 
