@@ -86,13 +86,14 @@ class CountedEngine(LocalEngine):
 
 
 async def test_no_agent_is_replaced_while_others_are_still_ending() -> None:
-    settings = FleetSettings(grace_s=0.5, late_s=0.5)
+    # An agent that a busy machine delays may be lost, and replaced, before both have joined.
+    settings = FleetSettings(heartbeat_s=30.0, lease_s=58.0, grace_s=0.5, late_s=0.5)
     async with open_fleet(CountedEngine(), settings) as (fleet, log, engine):
         await fleet.open(OBEYING, b"")
         name = host_name(socket.gethostname())
         for node in (name, f"{name}-2"):
             await log.until("joined", node)
+        started = engine.started
         os.kill(log.nodes[name].pid, signal.SIGSTOP)
         await fleet.close()
-        assert engine.started == 2
-        assert len(log.nodes) == 2
+        assert engine.started == started
