@@ -121,7 +121,7 @@ class TuneConfig(Assignable):
         if hasattr(given, "total_seconds"):
             return float(given.total_seconds())
         if name == "budget" and isinstance(given, str):
-            return _seconds_of(given)
+            return seconds_of(given, name)
         require(
             isinstance(given, (int, float)) and not math.isnan(given),
             f"{name} must be seconds or a timedelta, not {given!r}",
@@ -140,12 +140,12 @@ _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd])")
 
 
-def _seconds_of(text: str) -> float:
-    """`1h 30m` in seconds. Raises InvalidConfig."""
+def seconds_of(text: str, name: str) -> float:
+    """`1h 30m` in seconds. Raises InvalidConfig, which calls it by this name."""
     parts = _DURATION.findall(text)
     require(
         bool(parts) and not _DURATION.sub("", text).strip(),
-        f"budget must be a time such as '2h', '90m' or '1h 30m', not {text!r:.100}",
+        f"{name} must be a time such as '2h', '90m' or '1h 30m', not {text!r:.100}",
     )
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 

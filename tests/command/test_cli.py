@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -176,12 +177,26 @@ def test_what_resume_is_asked_for_is_what_a_restore_is_given() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "seconds"), [("7200", 7200), ("1h 30m", 5400), ("90s", 90), ("inf", math.inf)]
+)
+def test_a_time_budget_is_in_seconds_or_has_units(text: str, seconds: float) -> None:
+    assert parse(["resume", "run", "--extend", "--time-budget", text]).time_budget == seconds
+
+
+def test_a_time_budget_of_another_unit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["resume", "run", "--extend", "--time-budget", "2 weeks"])
+    told = "--time-budget: it must be a time such as '2h', '90m' or '1h 30m', not '2 weeks'"
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (["--stop", "a=1", "--stop", "b=1", "--stop", "a=2"], "--stop is passed twice for a"),
         (
             ["--extend"],
-            "say by how much, with --num-samples N, --stop KEY=VALUE or --time-budget S",
+            "say by how much, with --num-samples N, --stop KEY=VALUE or --time-budget T",
         ),
     ],
 )

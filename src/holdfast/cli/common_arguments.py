@@ -226,6 +226,19 @@ def seconds(text: str) -> float:
     return value
 
 
+def time_limit(text: str) -> float:
+    """Seconds, of text such as `7200`, `2h` or `inf`. Raises ArgumentTypeError."""
+    from holdfast.trial.config import seconds_of
+    from holdfast.trial.errors import InvalidConfig
+
+    if not math.isnan(value := _number(text)):
+        return value
+    try:
+        return seconds_of(text, "it")
+    except InvalidConfig as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 # -- the names of experiments ---------------------------------------------------------------------
 
 

@@ -193,7 +193,7 @@ def stop_of(given: argparse.Namespace) -> dict[str, float] | None:
     says_more = bounds or given.num_samples is not None or given.time_budget is not None
     if given.extend and not says_more:
         raise InvalidConfig(
-            "--extend: say by how much, with --num-samples N, --stop KEY=VALUE or --time-budget S"
+            "--extend: say by how much, with --num-samples N, --stop KEY=VALUE or --time-budget T"
         )
     return dict(bounds) or None
 

@@ -23,6 +23,7 @@ from holdfast.cli.common_arguments import (
     port,
     seconds,
     tag,
+    time_limit,
 )
 
 _LS = (
@@ -280,8 +281,8 @@ def _add_resume(commands: Any) -> None:
     add_value(command, "--num-samples N", "trials in total; -1: no limit", type=int)
     text = "end a trial when KEY reaches VALUE; replaces the whole stop condition; repeatable"
     add_several(command, "--stop KEY=VALUE", text, type=bound)
-    text = "seconds in total, over all restores; inf: no limit"
-    add_value(command, "--time-budget S", text, type=float)
+    text = "the time in total, over all restores: seconds, or 2h, 90m; inf: no limit"
+    add_value(command, "--time-budget T", text, type=time_limit)
     text = "trials at once, from now on; 0: no limit"
     add_value(command, "--max-concurrent-trials N", text, type=int)
 
