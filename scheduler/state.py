@@ -6,13 +6,12 @@ decides which checkpoints may be deleted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from holdfast.names import shown
-from holdfast.plain_numbers import is_number
+from holdfast.plain_numbers import finite_number
 from holdfast.scheduler.confirming import fresh_runs
 from holdfast.scheduler.events import (
     Begun,
@@ -134,7 +133,7 @@ def score_of(row: Mapping[str, Any], attribute: str | None) -> float | None:
     An infinite value has overflowed or diverged: as the best one it could never be beaten.
     """
     value = lookup(row, attribute) if attribute else None
-    return float(value) if is_number(value) and math.isfinite(value) else None
+    return finite_number(value)
 
 
 def ranked(

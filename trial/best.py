@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from holdfast.dataclass import dataclass
+from holdfast.plain_numbers import finite_number
 from holdfast.trial.metrics import lookup
 from holdfast.trial.trial import Status, StopReason, Trial
 
@@ -52,14 +53,7 @@ def value_of(trial: Trial, metric: str | None) -> float | None:
     value = trial.row.get(metric)
     if value is None:
         value = lookup({**trial.row, **_counted(trial)}, metric)
-    return finite(value)
-
-
-def finite(value: Any) -> float | None:
-    """The value as a number; None if it is missing, not a number, NaN or infinite."""
-    if type(value) not in (int, float) or not math.isfinite(value):
-        return None
-    return float(value)
+    return finite_number(value)
 
 
 def _counted(trial: Trial) -> dict[str, float]:

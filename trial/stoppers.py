@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from holdfast.described import Construction, Described
-from holdfast.plain_numbers import is_number, plain_number
+from holdfast.plain_numbers import finite_number, is_finite, plain_number
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.metrics import MODES, lookup
 
@@ -309,8 +309,8 @@ def _flat(stop: object) -> Sequence[object]:
 
 def _value(result: Mapping[str, Any], metric: str) -> float:
     """The value of `metric`; NaN if it is missing or not a finite number."""
-    value = lookup(result, metric)
-    return float(value) if is_number(value) and math.isfinite(value) else math.nan
+    value = finite_number(lookup(result, metric))
+    return math.nan if value is None else value
 
 
 def _std(values: Sequence[float]) -> float:
@@ -333,8 +333,8 @@ def _count(name: str, value: object, least: int) -> int:
 
 def _number(name: str, value: object, what: str, given: object = None) -> float:
     shown = value if given is None else given
-    _require(is_number(value) and math.isfinite(value), name, what, shown)
-    assert is_number(value)
+    _require(is_finite(value), name, what, shown)
+    assert is_finite(value)
     return float(value)
 
 

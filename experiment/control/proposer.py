@@ -9,7 +9,6 @@ A config has two forms: the user's, and the journal's, where an object of the us
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import time
@@ -25,7 +24,7 @@ from holdfast.described import is_holdfast_class
 from holdfast.experiment.user_objects.pickling import dumps, users_config
 from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.global_numbers import seeded_numbers
-from holdfast.plain_numbers import is_number, plain_number
+from holdfast.plain_numbers import is_finite, is_number, plain_number
 from holdfast.scheduler.events import (
     ConfigRefused,
     ExperimentSpec,
@@ -80,7 +79,7 @@ def _recordable(outlook: Outlook | None) -> Outlook | None:
     if outlook is None:
         return None
     best, gain = plain_number(outlook.best), plain_number(outlook.gain)
-    if not (is_number(best) and is_number(gain) and math.isfinite(best) and math.isfinite(gain)):
+    if not (is_finite(best) and is_finite(gain)):
         return None
     return Outlook(best=best, gain=gain, is_little=bool(outlook.is_little))
 

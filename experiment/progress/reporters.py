@@ -23,10 +23,10 @@ from holdfast.experiment.progress.views import notebook_display
 from holdfast.experiment.progress.wording import closing_lines, node_lines, storage_text
 from holdfast.experiment.records.rows import AUTOMATIC, CONFIG
 from holdfast.names import printable
+from holdfast.plain_numbers import finite_number
 from holdfast.text.tables import html_table, text_table
 from holdfast.text.trials import stop_text
 from holdfast.text.values import cut_apart, duration, format_cell, format_value, values_text
-from holdfast.trial.best import finite
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.metrics import lookup
 from holdfast.trial.trial import Trial
@@ -315,7 +315,7 @@ def is_telling(name: str, value: object) -> bool:
 
 def _number(trial: TrialView, metric: str | None) -> float | None:
     """The value as a number; None if it is missing, NaN or infinite."""
-    return finite(lookup(trial.last_result, metric)) if metric else None
+    return finite_number(lookup(trial.last_result, metric)) if metric else None
 
 
 def _parameter(trial: TrialView, name: str) -> Any:

@@ -15,6 +15,7 @@ from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.records.view import ExperimentView
 from holdfast.names import shown
+from holdfast.plain_numbers import finite_number
 from holdfast.results.following import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S, Followed
 from holdfast.results.page.entries import Entries, json_value
 from holdfast.results.page.facts import Causes, facts_of, summary_of
@@ -35,7 +36,6 @@ from holdfast.results.result_grid import outcome_of, results_of
 from holdfast.results.steering_client import why_not
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.best import finite
 from holdfast.trial.events import Reported, Started
 from holdfast.trial.trial import Trial
 
@@ -329,8 +329,8 @@ class FollowedExperiment:
             {
                 "trial_id": trial.trial_id,
                 **asdict(visit),
-                "value": finite(visit.value),
-                "cutoff": finite(visit.cutoff),
+                "value": finite_number(visit.value),
+                "cutoff": finite_number(visit.cutoff),
             }
             for trial in machine.trials.values()
             for visit in trial.rungs

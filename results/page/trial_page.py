@@ -12,6 +12,7 @@ from holdfast.experiment.folder.contents import LeadsElsewhere
 from holdfast.experiment.folder.layout import ERROR, STDOUT, of_rank_0
 from holdfast.experiment.progress.scheduler_facts import takeover_facts
 from holdfast.experiment.records.view import Condition, ExperimentView
+from holdfast.plain_numbers import finite_number
 from holdfast.results.logs import check_reachable, folder_of, layout_of, log_names, sender_of
 from holdfast.results.overview import trial_as_json
 from holdfast.results.page.entries import json_value, shortened
@@ -23,7 +24,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.state import ranked
 from holdfast.syncer.errors import StorageError
 from holdfast.text.trials import unread_text
-from holdfast.trial.best import finite, leader
+from holdfast.trial.best import leader
 from holdfast.trial.trial import CheckpointRecord, Trial
 from holdfast.trial.values import readable
 
@@ -100,7 +101,7 @@ def checkpoints_of(
     is_elsewhere = bool(experiment.storage) or experiment.reads_storage
     needed = machine.needed_of(trial.trial_id)
     known = {
-        one.index: finite(values.get(one.index) if one.score is None else one.score)
+        one.index: finite_number(values.get(one.index) if one.score is None else one.score)
         for one in trial.checkpoints
     }
     best = _best_of_several(known, checkpoint_goal(machine.spec)[1])

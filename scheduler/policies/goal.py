@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any, Self, TypeGuard
 
 from holdfast.dataclass import dataclass
-from holdfast.plain_numbers import is_number
+from holdfast.plain_numbers import finite_number, is_finite, is_number
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policy import (
     Abort,
@@ -100,9 +100,7 @@ class Goal:
 
     def time(self, row: Mapping[str, Any]) -> float | None:
         """How much training the row counts; None if it has no such number."""
-        time = lookup(row, self.time_attr)
-        is_time = isinstance(time, (int, float)) and math.isfinite(time)
-        return float(time) if is_time else None
+        return finite_number(lookup(row, self.time_attr))
 
 
 class Judging(TrialScheduler):
@@ -284,7 +282,5 @@ def check_count(owner: object, name: str, value: object) -> None:
 
 
 def is_finite_number(value: object, *, least: float, above: bool = False) -> TypeGuard[float]:
-    """Whether a setting is a finite number that is at least `least`, or `above` it."""
-    if not is_number(value) or not math.isfinite(value):
-        return False
-    return value > least if above else value >= least
+    """True for a setting that is a finite number and at least `least`, or `above` it."""
+    return is_finite(value) and (value > least if above else value >= least)

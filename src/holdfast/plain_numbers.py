@@ -5,6 +5,7 @@ So every check of a setting, JSON and the journal see only int, float and bool.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from numbers import Complex, Integral, Number, Real
@@ -43,6 +44,16 @@ def plain_number(value: Any) -> Any:
 def is_number(value: object) -> TypeGuard[int | float]:
     """True for an int or a float: a bool is neither."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_finite(value: object) -> TypeGuard[int | float]:
+    """True for a number that is neither NaN nor infinite."""
+    return is_number(value) and math.isfinite(value)
+
+
+def finite_number(value: object) -> float | None:
+    """The value as a float; None if it is not a finite number."""
+    return float(value) if is_finite(value) else None
 
 
 def is_count(value: object) -> TypeGuard[int]:

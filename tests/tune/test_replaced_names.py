@@ -92,9 +92,7 @@ def test_several_goals_belong_to_the_search_and_the_scheduler() -> None:
     with pytest.raises(InvalidConfig) as caught:
         tune.TuneConfig(metric=["loss", "size"], mode=["min", "max"])  # type: ignore[arg-type]
     goals = "=['loss', 'size'], mode"
-    assert f"search_alg=tune.search.OptunaSearch(metric{goals}=['min', 'max'])" in str(
-        caught.value
-    )
+    assert f"search_alg=tune.search.AutoSearch(metric{goals}=['min', 'max'])" in str(caught.value)
     assert f"MultiObjectiveASHAScheduler(metrics{goals}s=['min', 'max'])" in str(caught.value)
 
 

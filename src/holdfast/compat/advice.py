@@ -277,7 +277,7 @@ def _advice(name: str, given: str, value: Any) -> str:
     if text := table("keyword_advice_of").get(f"{name} {given}"):
         return str(text)
     if given == "directions":
-        use, _ = several_goals(None, value)
+        use, _ = several_goals(None, value, "OptunaSearch")
         return f"Use {use if name == 'OptunaSearch' else f'search_alg={use}'}"
     word = table("keywords").get(given, given)
     if word in _keywords[name]:
@@ -294,13 +294,13 @@ def _advice(name: str, given: str, value: Any) -> str:
     return f"Did you mean {near[0]!r}?" if near else ""
 
 
-def several_goals(metric: object, mode: object) -> tuple[str, str]:
+def several_goals(metric: object, mode: object, search: str = "AutoSearch") -> tuple[str, str]:
     """The search algorithm and the scheduler for several goals, with the names and modes as far as
     they are known."""
     metrics = list(metric) if isinstance(metric, (list, tuple)) else "[...]"
     modes = [_mode(one) or one for one in mode] if isinstance(mode, (list, tuple)) else "[...]"
     return (
-        f"tune.search.OptunaSearch(metric={metrics}, mode={modes})",
+        f"tune.search.{search}(metric={metrics}, mode={modes})",
         f"tune.schedulers.MultiObjectiveASHAScheduler(metrics={metrics}, modes={modes})",
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.user_objects.stored_objects import config_without_code
-from holdfast.plain_numbers import is_number, takes_numbers
+from holdfast.plain_numbers import finite_number, takes_numbers
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.simulate.scene import Faults, Scene, Training
@@ -340,4 +340,4 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def number(value: object) -> float | None:
     """A finite number, else None."""
-    return float(value) if is_number(value) and math.isfinite(value) else None
+    return finite_number(value)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from holdfast.dataclass import dataclass
-from holdfast.plain_numbers import is_number
+from holdfast.plain_numbers import is_finite, is_number
 from holdfast.scheduler.events import Outlook
 from holdfast.scheduler.searchers.cube import bounds, place, value_at, varied
 from holdfast.scheduler.searchers.searcher import FINISHED
@@ -200,7 +200,7 @@ def _order(parameter: Parameter) -> list[int] | None:
     if not isinstance(parameter.domain, Categorical) or parameter.count < 3:
         return None
     values = [unwrap_scalar(one) for one in parameter.domain.categories]
-    if not all(is_number(one) and math.isfinite(one) for one in values):
+    if not all(is_finite(one) for one in values):
         return None
     return sorted(range(len(values)), key=values.__getitem__)
 

@@ -21,7 +21,7 @@ from holdfast import searcher_files
 from holdfast.dataclass import dataclass
 from holdfast.described import Call, Construction
 from holdfast.lazy import Framework
-from holdfast.plain_numbers import is_number
+from holdfast.plain_numbers import is_finite
 from holdfast.scheduler.events import Outlook
 from holdfast.scheduler.searchers.cube import varied
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
@@ -115,16 +115,11 @@ class SearchGoal:
         return self.losses_of([lookup(row, metric) for metric in self.metrics])
 
     def losses_of(self, values: Sequence[Any]) -> Losses | None:
-        if not all(map(_is_finite, values)):
+        if not all(is_finite(unwrap_scalar(value)) for value in values):
             return None
         return tuple(
             _SIGNS[mode] * float(value) for mode, value in zip(self.modes, values, strict=True)
         )
-
-
-def _is_finite(value: Any) -> bool:
-    value = unwrap_scalar(value)
-    return is_number(value) and math.isfinite(value)
 
 
 _VERSION: Final = 1

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from operator import itemgetter
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.plain_numbers import is_number
+from holdfast.plain_numbers import is_finite
 from holdfast.schema import to_fields
 from holdfast.text.values import counted
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
@@ -128,7 +127,7 @@ def _kept(grid: Any, name: str, metric: str, mode: str) -> EarlierRun:
     for result in grid:
         trial_id = (result.metrics or {}).get("trial_id")
         value = unwrap_scalar(means.get(trial_id, lookup(result.metrics or {}, metric)))
-        is_known = result.error is None and is_number(value) and math.isfinite(value)
+        is_known = result.error is None and is_finite(value)
         if is_known and trial_id not in fresh:
             rank = -float(value) if mode == "max" else float(value)
             trials.append((trial_id not in means, rank, _plain(result.config or {})))
