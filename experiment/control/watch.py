@@ -36,7 +36,7 @@ from holdfast.syncer.files.durable import wait_at_most
 from holdfast.text.values import counted, duration
 from holdfast.trial.config import PLANNED
 from holdfast.trial.errors import TuneError
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status, StopReason, Trial
 
 if TYPE_CHECKING:
     from holdfast.experiment.control.inline_launcher import InlineLauncher
@@ -278,6 +278,7 @@ def watch(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
         deliver(signals.last or signal.SIGINT)
     elif run.result.fault is None:
         _show_retry(run, view, facts)
+        _show_cut(run, view)
         _show_unconfirmed(run, view)
     elif not isinstance(run.result.fault, TuneError):  # of the user's code: others say what to do
         _show_kept(run, view, facts)
@@ -526,6 +527,23 @@ def _show_resume(run: RunHandle, view: ProgressView, facts: RunFacts) -> None:
         view.message(f"  or in Python: {call}", "info")
     else:
         view.message(f"To resume: {again}{call}", "info")
+
+
+def _show_cut(run: RunHandle, view: ProgressView) -> None:
+    """Say that the budget is shorter than one training: all results are of unfinished ones."""
+    machine = run.machine
+    stops = [trial.stop for trial in machine.trials.values()]
+    is_cut = any(stop is not None and stop.reason is StopReason.BUDGET for stop in stops)
+    if (
+        machine.spec.fits_budget
+        and is_cut
+        and all(stop and stop.reason.is_early for stop in stops)
+    ):
+        view.message(
+            "No trial has trained to its end, since the budget is shorter than a training: give a "
+            "larger budget",
+            "info",
+        )
 
 
 def _show_unconfirmed(run: RunHandle, view: ProgressView) -> None:

@@ -128,6 +128,15 @@ def test_the_time_budget_ends_trials_that_never_report_again(
     assert "The run has ended: the time budget of 0.5 s is used up" in capfd.readouterr().err
 
 
+def test_a_budget_that_is_shorter_than_a_training_says_so(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (result,) = fit(wait_for_ever, None, tune.TuneConfig(budget=0.5), verbose=1)
+    assert result.stop_reason == "budget"
+    told = "No trial has trained to its end, since the budget is shorter than a training"
+    assert told in " ".join(capfd.readouterr().err.split())
+
+
 def in_a_finalizer(wait: Callable[[], None]) -> None:
     class Loader:
         def __del__(self) -> None:
