@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +93,18 @@ def validated(config: dict[str, Any]) -> None:
 
     report = TuneReportCallback("test-logloss", results_postprocessing_fn=of_all)
     xgboost.cv(PARAMS, matrix(frame()), 3, nfold=2, callbacks=[report])
+    saving = partial(TuneReportCheckpointCallback, results_postprocessing_fn=of_all)
+    xgboost.cv(PARAMS, matrix(frame()), 2, nfold=2, callbacks=[saving()])
     with pytest.raises(InvalidConfig, match=r"xgboost\.cv trains a model for each fold"):
-        xgboost.cv(PARAMS, matrix(frame()), 1, nfold=2, callbacks=[TuneReportCheckpointCallback()])
+        xgboost.cv(PARAMS, matrix(frame()), 2, nfold=2, callbacks=[saving(frequency=1)])
 
 
 def test_cross_validation_is_reported_and_has_no_model_to_save(tmp_path: Path) -> None:
     run = tune.RunConfig(storage_path=str(tmp_path), verbose=0)
     (result,) = tune.Tuner(validated, run_config=run).fit()
     assert result.error is None
-    assert len(values(result, "test-logloss")) == 3
+    assert len(values(result, "test-logloss")) == 3 + 2
+    assert result.checkpoint is None
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

@@ -22,7 +22,8 @@ class TrainReportCallback(TrainingCallback):
     `metrics` chooses what to report: one name, a list of names, a dict that maps the names to
     report to XGBoost's, or None for all. XGBoost's names have the form `<name in evals>-<metric>`.
     Rank 0 saves the model as `filename` after every `frequency`-th round (0: never) and, with
-    `checkpoint_at_end`, after the last one. Rounds are counted over all attempts.
+    `checkpoint_at_end`, after the last one; `xgboost.cv` has none. Rounds are counted over all
+    attempts.
     `results_postprocessing_fn` may change the metrics before they are reported.
 
     A round is reported when the next one begins or the training ends. So the last round is known,
@@ -63,7 +64,7 @@ class TrainReportCallback(TrainingCallback):
         return False
 
     def after_training(self, model: Any) -> Any:
-        self._report(model, is_last=True)
+        self._report(model, is_last=isinstance(model, Booster))
         return model
 
     def _report(self, model: Any, *, is_last: bool) -> None:
@@ -83,8 +84,7 @@ def newest(evals_log: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def _save(model: Any, path: str) -> None:
     if not isinstance(model, Booster):
         raise InvalidConfig(
-            "xgboost.cv trains a model for each fold, and keeps none: report it with "
-            "checkpoint_at_end=False and frequency=0"
+            "xgboost.cv trains a model for each fold, and keeps none: report it with frequency=0"
         )
     model.save_model(path)
 
