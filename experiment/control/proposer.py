@@ -350,6 +350,7 @@ class Proposer:
         self._count = len(made)
         self._newest: Mapping[str, Any] | None = None
         self._alike = 0
+        self._ran_out_at: int | None = None
         # Trials of a former search space: the searcher does not get their results.
         self.skipped: set[str] = set()
         # False after `open` has failed: the search is not asked, so that its own error is the only
@@ -421,12 +422,20 @@ class Proposer:
 
     @property
     def ended_because(self) -> str:
-        """Why the search ended before the searcher said so; "" if it did not."""
+        """Why the search ended before it had made all its trials; "" if it did not."""
         searcher = self.searcher
-        if searcher is None or self._alike <= MOST_ALIKE * searcher.repeats:
+        if searcher is None:
+            return ""
+        name = type(searcher).__name__
+        if self._ran_out_at is not None:
+            return (
+                f"{name} found no further config: the search is over after {self._ran_out_at} of "
+                f"{self.total} trials"
+            )
+        if self._alike <= MOST_ALIKE * searcher.repeats:
             return ""
         return (
-            f"{type(searcher).__name__} has suggested the same config {self._alike} times in a "
+            f"{name} has suggested the same config {self._alike} times in a "
             f"row: the search is over. tune.search.Repeater runs each config several times"
         )
 
@@ -481,7 +490,9 @@ class Proposer:
         assert isinstance(self._search, Searcher)
         with self._numbers_of_search(index):
             answer = self._search.suggest(trial_id)
-        if answer == Searcher.FINISHED:
+        is_over = answer == Searcher.FINISHED
+        self._ran_out_at = self._ordinal(index) if is_over and self.total is not None else None
+        if is_over:
             return SearchEnded()
         if answer is None:
             return None

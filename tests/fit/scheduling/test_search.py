@@ -727,6 +727,20 @@ def test_a_search_that_suggests_one_config_for_ever_is_ended_and_reported(
     assert "Stuck has suggested the same config 4 times in a row" in capfd.readouterr().err
 
 
+def test_a_search_that_has_no_further_config_says_so(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    space = {"x": tune.choice([1, 2, 3])}
+    goal: dict[str, Any] = {"metric": "loss", "mode": "min", "search_alg": "auto"}
+    for samples, said in ((3, False), (9, True)):
+        results = fit(
+            report_config, space, tune.TuneConfig(num_samples=samples, **goal), verbose=1
+        )
+        assert len(results) == 3
+        ended = "AutoSearch found no further config: the search is over after 3 of 9 trials"
+        assert (ended in capfd.readouterr().err) is said
+
+
 def test_what_is_not_a_search_algorithm_is_refused(fit: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"search_alg must be a tune\.search\.Searcher.*1"):
         fit(report_config, None, tune.TuneConfig(search_alg=[1]))
