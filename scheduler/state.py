@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from holdfast.names import shown
-from holdfast.plain_numbers import finite_number
+from holdfast.plain_numbers import finite_number, is_number
 from holdfast.scheduler.confirming import fresh_runs
 from holdfast.scheduler.events import (
     Begun,
@@ -114,8 +114,8 @@ class Expected:
         """
         if self._metric is not None and not self.metric_seen:
             value = lookup(row, self._metric)
-            is_number = isinstance(value, (int, float)) or not self._strict_kind
-            self.metric_seen = value is not None and is_number
+            fits = is_number(value) or not self._strict_kind
+            self.metric_seen = value is not None and fits
         self.bounds = tuple(name for name in self.bounds if not has_metric(row, name))
         return "" if self.is_met else absent_from_first_report(self.unseen, row, metrics)
 

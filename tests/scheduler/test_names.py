@@ -178,7 +178,7 @@ def test_metrics_with_names_of_holdfast_are_reported_once_with_both_values() -> 
         assert warnings_in(run.report(trial, {"training_iteration": 7})) == []
 
 
-@pytest.mark.parametrize("value", [[1, 2, 3], "0.5", None])
+@pytest.mark.parametrize("value", [[1, 2, 3], "0.5", None, True])
 def test_a_first_report_whose_metric_is_not_a_number_ends_the_run(value: Any) -> None:
     run = running(metric="loss", strict_kind=True)
     run.report("t0", {"loss": value})
