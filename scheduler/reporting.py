@@ -20,6 +20,7 @@ from holdfast.scheduler.stopping import (
     supersede,
 )
 from holdfast.schema import maker
+from holdfast.trial.best import value_of
 from holdfast.trial.config import FOR_RAY
 from holdfast.trial.events import (
     Adopted,
@@ -30,7 +31,7 @@ from holdfast.trial.events import (
     Unpaused,
 )
 from holdfast.trial.lifecycle import forgiven
-from holdfast.trial.metrics import lookup, overruled, reaches
+from holdfast.trial.metrics import has_metric, lookup, overruled, reaches
 from holdfast.trial.trial import Status, Stop, StopReason, Trial, evolve, evolve_record
 
 _VERDICTS = {
@@ -48,7 +49,8 @@ _trial_reported, _answer = maker(TrialReported), maker(Reply)
 def on_report(state: State, event: Reported) -> list[Effect]:
     if not state.is_current(event.trial_id, event.attempt):
         return []
-    trial = state.move(event)
+    before = state.trials[event.trial_id]
+    trial = _with_goal(state, before, state.move(event))
     effects: list[Effect] = []
     if event.checkpoint is not None:
         effects += _keep_newest(state, trial)
@@ -63,6 +65,19 @@ def on_report(state: State, event: Reported) -> list[Effect]:
         )
         return effects
     return effects + _judge(state, event.trial_id)
+
+
+def _with_goal(state: State, before: Trial, trial: Trial) -> Trial:
+    """Keep the last value of the goal for the end: a last report often has only a test score."""
+    metric = state.spec.metric
+    if metric is None or (trial.earlier is None and has_metric(trial.row or {}, metric)):
+        return trial
+    value = None
+    if not has_metric(row_of(trial), metric):
+        value = value_of(before, metric)
+    earlier = None if value is None else {metric: value}
+    found = state.trials[trial.trial_id] = evolve(trial, earlier=earlier)
+    return found
 
 
 def _absent(state: State, text: str) -> list[Effect]:

@@ -349,7 +349,8 @@ class Trial:
 
     `is_held`: a person pauses it. While it runs, it continues until it can be paused; while it is
     PENDING, it does not start until the person resumes it. `note` is a person's text about it.
-    `is_infeasible`: its results violate a constraint of the search.
+    `is_infeasible`: its results violate a constraint of the search. `earlier` has the last value
+    of the goal if the last report has none.
     """
 
     spec: TrialSpec
@@ -387,6 +388,7 @@ class Trial:
     note: Sparse[str] = ""
     is_infeasible: Sparse[bool] = False
     unread: Sparse[Count] = 0
+    earlier: Sparse[Mapping[str, Any] | None] = None
 
     @property
     def trial_id(self) -> str:
@@ -396,6 +398,12 @@ class Trial:
     def config(self) -> Mapping[str, Any]:
         """The config of its next or current attempt."""
         return self.spec.config if self.changed_config is None else self.changed_config
+
+    @property
+    def shown_row(self) -> Mapping[str, Any]:
+        """Its last report, with the last value of the goal if the report has none."""
+        row = self.row or {}
+        return {**row, **self.earlier} if self.earlier else row
 
     @property
     def shown_status(self) -> Status:

@@ -346,7 +346,8 @@ def calls_for(
 
 def _completion_of(proposer: Proposer, trial: Trial, *, failed: bool) -> Callable[[], Any]:
     assert proposer.searcher is not None
-    row = None if trial.row is None else newest_row(trial)
+    # A last report may have only a test score: the goal is that of an earlier one.
+    row = None if trial.row is None else {**newest_row(trial), **(trial.earlier or {})}
     is_pruned = trial.stop is not None and trial.stop.reason is StopReason.PRUNED and not failed
     return partial(_complete, proposer.searcher, trial.trial_id, row, failed, is_pruned)
 

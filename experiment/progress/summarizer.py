@@ -375,7 +375,7 @@ def _hidden(counts: Mapping[Status, int], shown: Sequence[Trial]) -> dict[Status
 def _columns(shown: Sequence[Trial], metric: str | None, limit: int) -> tuple[str, ...]:
     names = dict.fromkeys([metric] if metric else [])
     for trial in shown:
-        row = trial.row or {}
+        row = trial.shown_row
         for key in flatten(row):
             # Numbers inside a list are not metrics, and have no name that finds them.
             if type(lookup(row, key)) in (int, float) and key not in _AUTOMATIC:
@@ -393,7 +393,7 @@ def _row(
     params: _Params,
     held: Allocation | None,
 ) -> TrialRow:
-    row = trial.row or {}
+    row = trial.shown_row
     most = len(trial.spec.resources.bundles) if trial.spec.resources.is_elastic else 0
     values = {name: lookup(row, name) for name in columns}
     return TrialRow(

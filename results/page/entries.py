@@ -270,9 +270,7 @@ class Entries:
         return params
 
     def _metrics_of(self, trial: Trial) -> Mapping[str, Any]:
-        row = trial.row
-        if row is None:
-            return {}
+        row = trial.shown_row
         simple = _SIMPLE.issuperset(map(type, row.values()))
         found = cells(row if simple else flatten(readable(dict(row))), _MOST_NAMES)
         if not found.keys() <= self._metric_names.keys():

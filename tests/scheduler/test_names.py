@@ -10,7 +10,8 @@ from holdfast.scheduler.effects import Commit, Finish, Reply, Verdict, Warn
 from holdfast.scheduler.events import EndOrdered
 from holdfast.scheduler.machine import from_snapshot
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.best import value_of
+from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.trial import Status
 
 
@@ -197,3 +198,29 @@ def test_a_metric_that_is_nan_at_once_is_warned_about() -> None:
     warned = [one for one in run.report("t0", {"loss": math.nan}) if isinstance(one, Warn)]
     assert ["loss is NaN in the first report" in one.text for one in warned] == [True]
     assert not [one for one in run.report("t1", {"loss": math.nan}) if isinstance(one, Warn)]
+
+
+def test_a_last_report_without_the_goal_leaves_the_value_of_the_report_before() -> None:
+    run = running(metric="loss", mode="min", strict_kind=True)
+    for row, value in (
+        ({"loss": 2.0}, 2.0),
+        ({"test": 0.9}, 2.0),
+        ({"test": 0.8}, 2.0),
+        ({"loss": 1.0}, 1.0),
+        ({"loss": math.nan}, None),
+    ):
+        run.report("t0", row)
+        restored = from_snapshot(snapshot(run.machine)).trials["t0"]
+        assert value_of(run.trial("t0"), "loss") == value_of(restored, "loss") == value
+
+
+def test_an_attempt_that_starts_again_has_no_value_of_the_one_before() -> None:
+    run = running(metric="loss", mode="min", failure=FailureConfig(max_failures=1))
+    run.report("t0", {"loss": 2.0})
+    run.report("t0", {"test": 0.9})
+    run.fails("t0")
+    run.exits("t0")
+    run.start("t0")
+    assert run.trial("t0").attempt == 2
+    run.report("t0", {"test": 0.9})
+    assert value_of(run.trial("t0"), "loss") is None

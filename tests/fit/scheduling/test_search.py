@@ -767,3 +767,25 @@ def test_trials_that_a_restore_leaves_as_they_are_are_reported_as_failed(
     searcher = tuner._request.tune.search_alg
     tuner.fit()
     assert [what[3] for what in searcher.told if what[0] == "complete"] == [True, True]
+
+
+def report_and_test(config: dict[str, Any]) -> None:
+    for epoch in range(1, 3):
+        tune.report({"loss": config["x"] + 1 / epoch})
+    tune.report({"test_accuracy": 0.9})
+
+
+def test_a_trial_whose_last_report_lacks_the_goal_has_its_last_value_everywhere(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    search = Recorder()
+    asked = tune.TuneConfig(search_alg=search, num_samples=3)
+    results = fit(report_and_test, {}, asked, verbose=1)
+    ends = [told[2] for told in search.told if told[0] == "complete"]
+    assert sorted(ends) == [0.5, 1.5, 2.5]
+    path = results.experiment_path
+    assert results.best.config == tune.load(path).best.config == {"x": 0}
+    shown = capfd.readouterr().err
+    assert "best loss=0.5" in shown
+    assert main(["show", path, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["best"]["value"] == 0.5
