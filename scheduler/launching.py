@@ -184,9 +184,6 @@ def fits_no_trial(state: State) -> bool:
     budget_s = state.spec.budget_s
     if not state.spec.fits_budget or budget_s is None:
         return False
-    rounds = 1
-    if state.spec.confirm and not state.confirming:  # leave time for the fresh runs
-        rounds += math.ceil(CANDIDATES * state.spec.confirm / _workers(state))
     newest = [
         trial
         for trial in islice(reversed(state.trials.values()), _NEWEST)
@@ -195,7 +192,12 @@ def fits_no_trial(state: State) -> bool:
     longest = max((one.iteration for one in newest if not _is_early(one)), default=0)
     took_s = sorted(_whole_s(one, longest) for one in newest) or [0.0]
     expected_s = min(took_s[-1], _MOST_MEDIANS * took_s[len(took_s) // 2])
-    return state.active_s + rounds * _MARGIN * expected_s > budget_s
+    left_s = budget_s - state.active_s - _MARGIN * expected_s
+    if state.spec.confirm and not state.confirming:
+        # Leave time for the fresh runs. The first trials may be slow, so at most half of all.
+        rounds = math.ceil(CANDIDATES * state.spec.confirm / _workers(state))
+        left_s -= min(rounds * _MARGIN * expected_s, budget_s / 2)
+    return left_s < 0
 
 
 def _workers(state: State) -> int:

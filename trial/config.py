@@ -50,7 +50,7 @@ class TuneConfig(Assignable):
 
     `confirm`: after the search, the three best configs run so many times again, each time with
     fresh seeds, and the best is the one whose fresh runs have the best mean; 0 for no such runs,
-    otherwise at least 2. A `budget` leaves time for them.
+    otherwise at least 2. A `budget` leaves time for them, at most half of it.
 
     Raises InvalidConfig.
     """

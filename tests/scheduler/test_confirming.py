@@ -106,13 +106,24 @@ def test_a_finished_run_has_nothing_to_restore_until_confirm_is_raised() -> None
 def test_a_restore_with_more_time_continues_the_search_first() -> None:
     """The budget was over, and the best run again."""
     run = Rehearsal(
-        capacity={"CPU": 1}, **{**GOAL, "num_samples": -1}, time_budget_s=15.0, fits_budget=True
+        capacity={"CPU": 1}, **{**GOAL, "num_samples": -1}, time_budget_s=8.0, fits_budget=True
     )
     run.suggest()
     trains(run, "t0", 1.0)
     assert run.machine.confirming
     effects = run.resume(changed={"time_budget_s": 9000.0})
     assert effects == [Suggest(index=1)]
+    assert not run.machine.confirming
+
+
+def test_fresh_runs_have_at_most_half_of_the_time() -> None:
+    """Six of one slow trial would take all of it, but the trials after it may be faster."""
+    run = Rehearsal(
+        capacity={"CPU": 1}, **{**GOAL, "num_samples": -1}, time_budget_s=15.0, fits_budget=True
+    )
+    run.suggest()
+    trains(run, "t0", 1.0)
+    assert run.machine.active_s < 15.0 / 2
     assert not run.machine.confirming
 
 
