@@ -51,7 +51,6 @@ from holdfast.experiment.worker.objects import LARGE_BYTES
 from holdfast.experiment.worker.script import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
-from holdfast.plain_numbers import Unset
 from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
@@ -433,9 +432,8 @@ class _Planning:
             self._view.message(request.choice, "info")
         room = room_notice(start.spec, first.capacity, first.offer, proposer.total)
         same = same_configs_notice(request, proposer.total) if isinstance(first, Begun) else ""
-        few = one_sample_notice(request, proposer.total) if isinstance(first, Begun) else ""
         goal = goal_notice(start.spec)
-        for notice in filter(None, (*request.notices, *proposer.notices, room, goal, same, few)):
+        for notice in filter(None, (*request.notices, *proposer.notices, room, goal, same)):
             self._view.message(notice, "warning")
 
     def _was_finished(self, machine: Machine) -> str:
@@ -580,19 +578,6 @@ def goal_notice(spec: ExperimentSpec) -> str:
             f"TuneConfig(mode={spec.mode!r}) has no metric: add metric='NAME' of what is reported"
         )
     return ""
-
-
-def one_sample_notice(request: Request, total: int | None) -> str:
-    """A warning if there is one trial, because nobody has said how many, and time for more."""
-    tune = request.tune
-    is_drawn = tune.search_alg is not None or is_searched(dict(request.param_space))
-    is_meant = not isinstance(tune.num_samples, Unset) or tune.budget_seconds is None
-    if total != 1 or not is_drawn or is_meant:
-        return ""
-    return (
-        "there is 1 trial, because num_samples is not given. num_samples=-1 starts as many as the "
-        "time allows"
-    )
 
 
 def same_configs_notice(request: Request, total: int | None) -> str:

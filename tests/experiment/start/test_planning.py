@@ -255,16 +255,6 @@ def test_a_list_of_different_values_for_a_single_trial_is_mentioned(told: Any) -
     assert shown.count("is one value") == 1
 
 
-def test_time_for_more_than_the_one_trial_of_the_default_is_mentioned(told: Any) -> None:
-    space, default = {"x": tune.uniform(0, 1)}, tune.TuneConfig().num_samples
-    assert "num_samples=-1 starts as many as" in told(space, num_samples=default, budget="1h")
-
-
-@pytest.mark.parametrize("given", [{"num_samples": 1, "budget": "1h"}, {"num_samples": 2}])
-def test_a_number_of_trials_that_is_given_is_not(told: Any, given: dict[str, Any]) -> None:
-    assert "num_samples=-1" not in told({"x": tune.uniform(0, 1)}, **given)
-
-
 def test_a_forgotten_mode_is_warned_about_at_once_and_can_be_added_later(told: Any) -> None:
     assert "warning: TuneConfig(metric='loss') has no mode" in told({"a": 1}, mode=None)
     shown = told({"a": 1})
