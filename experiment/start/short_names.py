@@ -15,6 +15,7 @@ from holdfast.text.values import counted
 from holdfast.trial.config import TuneConfig
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.metrics import near_text
+from holdfast.trial.search_space.variants import Space
 from holdfast.trial.space import is_searched
 
 _RANDOM_TRIALS = 30
@@ -120,21 +121,29 @@ def with_algorithms(tune: TuneConfig, space: Mapping[str, Any] | None) -> tuple[
     if plan is not None:
         plans.append(plan.told)
         is_timed = tune.budget_seconds is not None
-        if isinstance(samples, Unset) and is_timed:
+        if isinstance(samples, Unset) and is_timed and plan.trials > 1:
             samples = -1
             plans.append("there are as many trials as the time allows")
         elif isinstance(samples, Unset):
             samples = plan.trials
-            plans.append(
-                f"there {'is' if samples == 1 else 'are'} {counted(samples, 'trial', 'trials')}, "
-                f"because neither num_samples nor a budget is given"
-            )
+            why = "" if is_timed else ", because neither num_samples nor a budget is given"
+            trials = counted(samples, "trial", "trials")
+            plans.append(f"there {'is' if samples == 1 else 'are'} {trials}{why}")
         if is_timed and search is not None:
             plans.append("a slow config must promise more")
+    elif isinstance(samples, Unset) and tune.budget is not None and _is_endless(search, space):
+        samples = -1
     if isinstance(scheduler, TrialScheduler) and scheduler.plan:
         plans.append(scheduler.plan)
     told = f"auto: {'; '.join(plans)}" if plans else ""
     return replace(tune, search_alg=search, scheduler=scheduler, num_samples=samples), told
+
+
+def _is_endless(search: Any, space: Mapping[str, Any] | None) -> bool:
+    """True if there is always a further config: a `budget` then says how many trials there are."""
+    if search is not None or space is None:
+        return isinstance(search, Searcher)
+    return is_searched(dict(space)) and Space(space).total(1) == 1
 
 
 def _settings_of(scheduler: str) -> Mapping[str, Any]:

@@ -46,6 +46,25 @@ def test_the_number_of_trials_is_chosen_where_nobody_says(
     assert tuning.num_samples == trials
 
 
+@pytest.mark.parametrize(
+    ("space", "given", "trials"),
+    [
+        (PLANE, {}, -1),
+        (PLANE, {"search_alg": TuneBOHB()}, -1),
+        ({"lr": 0.1}, {}, 1),
+        ({"lr": 0.1}, {"search_alg": "auto"}, 1),
+        ({"lr": tune.grid_search([1, 2])}, {}, 1),
+        (PLANE, {"num_samples": 7}, 7),
+        (PLANE, {"budget": None, "time_budget_s": 3600}, 1),
+    ],
+)
+def test_a_budget_says_how_many_trials_there_are(
+    space: dict[str, Any], given: dict[str, Any], trials: int
+) -> None:
+    tuning, _ = chosen(space, **{"search_alg": None, "budget": "1h", **given})
+    assert tuning.num_samples == trials
+
+
 def test_more_parameters_get_more_trials_within_limits() -> None:
     counts = [
         chosen({f"x{i}": tune.uniform(0, 1) for i in range(n)})[0].num_samples for n in (1, 7, 90)
