@@ -72,12 +72,10 @@ def _with_goal(state: State, before: Trial, trial: Trial) -> Trial:
     metric = state.spec.metric
     if metric is None or (trial.earlier is None and has_metric(trial.row or {}, metric)):
         return trial
-    value = None
-    if not has_metric(row_of(trial), metric):
-        value = value_of(before, metric)
+    value = None if has_metric(row_of(trial), metric) else value_of(before, metric)
     earlier = None if value is None else {metric: value}
-    found = state.trials[trial.trial_id] = evolve(trial, earlier=earlier)
-    return found
+    trial = state.trials[trial.trial_id] = evolve(trial, earlier=earlier)
+    return trial
 
 
 def _absent(state: State, text: str) -> list[Effect]:

@@ -47,6 +47,8 @@ class TuneConfig(Assignable):
     "90m", "1h 30m"), within which trials end by themselves: none starts that would take longer
     than what is left, by the longest so far, but at most half as long again as the median. One
     that takes longer is stopped when the time is over. What is left at the end stays unused.
+    Without `num_samples`, trials start as long as it lasts, unless `search_alg` is None and the
+    space has a grid or nothing to draw.
 
     `confirm`: after the search, the three best configs run so many times again, each time with
     fresh seeds, and the best is the one whose fresh runs have the best mean; 0 for no such runs,
