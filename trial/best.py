@@ -52,9 +52,7 @@ def value_of(trial: Trial, metric: str | None) -> float | None:
         return None
     value = trial.row.get(metric)
     if value is None:
-        value = lookup({**trial.row, **_counted(trial)}, metric)
-    if value is None and trial.earlier is not None:
-        value = trial.earlier.get(metric)
+        value = lookup({**trial.shown_row, **_counted(trial)}, metric)
     return finite_number(value)
 
 

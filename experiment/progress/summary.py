@@ -119,7 +119,7 @@ class NodesSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestTrial:
-    """The trial with the best value so far in its last report, which is that of `iteration`.
+    """The trial with the best last value so far. `iteration` is that of its last report.
 
     `early` is the reason if it was stopped there before it had finished. `confirmation` says what
     fresh runs of its config have shown; then `value` is their mean.

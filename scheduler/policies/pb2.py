@@ -13,7 +13,8 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.policies.goal import Chance, is_finite_number
+from holdfast.plain_numbers import is_finite
+from holdfast.scheduler.policies.goal import Chance
 from holdfast.scheduler.policies.population import (
     Path,
     Population,
@@ -352,9 +353,7 @@ def _bounds(given: Mapping[str, Any], above: Path) -> Iterator[Bound]:
             continue
         fits = isinstance(value, (list, tuple)) and len(value) == 2
         require(
-            fits
-            and all(is_finite_number(one, least=-math.inf) for one in value)
-            and value[0] < value[1],
+            fits and all(map(is_finite, value)) and value[0] < value[1],
             f"PB2(hyperparam_bounds=...): {key_name(path)} is {value!r:.80}; pass the lowest and "
             "the highest value, two numbers",
         )

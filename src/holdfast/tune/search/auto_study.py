@@ -200,7 +200,7 @@ def _order(parameter: Parameter) -> list[int] | None:
     if not isinstance(parameter.domain, Categorical) or parameter.count < 3:
         return None
     values = [unwrap_scalar(one) for one in parameter.domain.categories]
-    if not all(is_finite(one) for one in values):
+    if not all(map(is_finite, values)):
         return None
     return sorted(range(len(values)), key=values.__getitem__)
 
